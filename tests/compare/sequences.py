@@ -107,6 +107,19 @@ class Case:
         for talk in self.talks:
             talk.interrupt()
 
+    def outputs(self):
+        """What each switch sends by each port, the peer's first, each with its errors."""
+        (theirs, wrong), (ours, wrong_too) = self.each(lambda switch: switch.outputs())
+        # Threads that process packets for which no flow is cached yet may be behind the marker.
+        for turn in range(40):
+            if all(len(theirs[number]) == len(ours[number]) for number in theirs):
+                break
+            time.sleep(0.001 * turn)
+            for found, switch in zip((theirs, ours), self.switches):
+                for number, sent in switch.late().items():
+                    found[number] += sent
+        return (theirs, wrong), (ours, wrong_too)
+
     def packets(self, port, made):
         for frame in made:
             self.note(f"p{port} receives {frames.describe(frame)}")
@@ -117,15 +130,7 @@ class Case:
             self.state()
         self.swept = False
         self.each(lambda switch: switch.begin(port, made))
-        (theirs, wrong), (ours, wrong_too) = self.each(lambda switch: switch.outputs())
-        # Threads that process packets for which no flow is cached yet may be behind the marker.
-        for turn in range(40):
-            if all(len(theirs[number]) == len(ours[number]) for number in theirs):
-                break
-            time.sleep(0.001 * turn)
-            for found, switch in zip((theirs, ours), self.switches):
-                for number, sent in switch.late().items():
-                    found[number] += sent
+        (theirs, wrong), (ours, wrong_too) = self.outputs()
         for number, sent in theirs.items():
             for frame in sent:
                 self.note(f"    p{number} sends {frames.describe(frame)}")

@@ -14,7 +14,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 
 import frames
 import overlays
@@ -161,15 +160,7 @@ class Case(sequences.Case):
         self.received += 1
         self.note(f"{overlays.PORTS[port]} receives {text}\n      {frame.hex()}")
         self.each(lambda switch: switch.begin(port, [frame]))
-        (theirs, wrong), (ours, wrong_too) = self.each(lambda switch: switch.outputs())
-        # Threads that process packets for which no flow is cached yet may be behind the marker.
-        for turn in range(40):
-            if all(len(theirs[number]) == len(ours[number]) for number in theirs):
-                break
-            time.sleep(0.001 * turn)
-            for found, switch in zip((theirs, ours), self.switches):
-                for number, sent in switch.late().items():
-                    found[number] += sent
+        (theirs, wrong), (ours, wrong_too) = self.outputs()
         for number, sent in theirs.items():
             for each in sent:
                 self.note(f"    {overlays.PORTS[number]} sends {each.hex()}")

@@ -90,8 +90,8 @@ impl Outputs {
         result
     }
 
-    /// Makes packets fit a port: segments GSO packets whose segments do not fit, divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
-    /// long. Returns the number of removed packets.
+    /// Makes packets fit a port: segments GSO packets whose segments do not fit, fragments outer packets of tunnels that may be
+    /// fragmented, and removes other packets that are too long. Returns the number of removed packets.
     #[cold]
     fn fit(&mut self, shared: &SharedState, port: &Port, packets: &mut Batch) -> usize {
         let mut refused = 0;

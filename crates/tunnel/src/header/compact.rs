@@ -2,7 +2,7 @@
 
 use packet::Packet;
 
-use super::template::{Context, Refused, set_length, set_udp};
+use super::template::{Context, Refused, pushable_len, set_length, set_udp};
 
 /// A short [`Template`](super::Template) of UDP without a checksum, for packets that may not be fragmented.
 #[derive(Clone, Debug)]
@@ -32,13 +32,7 @@ impl Compact {
     /// As [`Template::push`](super::Template::push).
     #[inline]
     pub fn push(&self, packet: &mut Packet, hash: u32, context: &Context<'_>) -> Result<(), Refused> {
-        if packet.offload.gso.is_some() {
-            return Err(Refused::NeedsSegmentation);
-        }
-        let inner = packet.len();
-        if inner > self.inner_max as usize {
-            return Err(Refused::TooLong);
-        }
+        let inner = pushable_len(packet, self.inner_max)?;
         packet.l3_type = None;
         let frame = packet.prepend(&self.block, self.len.into());
         let (own, behind) = set_length(frame, (self.len, self.l3), self.ip_sum, inner);

@@ -241,13 +241,7 @@ impl Template {
     /// metadata stays.
     #[inline]
     pub fn push(&self, packet: &mut Packet, hash: u32, context: &Context<'_>) -> Result<(), Refused> {
-        if packet.offload.gso.is_some() {
-            return Err(Refused::NeedsSegmentation);
-        }
-        let inner = packet.len();
-        if inner > self.inner_max as usize {
-            return Err(Refused::TooLong);
-        }
+        let inner = pushable_len(packet, self.inner_max)?;
         if let Fix::Udp { src } = self.fix {
             packet.l3_type = None;
             let (own, behind) = self.prepend(packet, inner);
@@ -390,6 +384,15 @@ impl Template {
 }
 
 const WHOLE: &str = "a template has all of its headers";
+
+/// The length in bytes of a packet onto which headers can be pushed: it needs no segmentation and has at most `max` bytes.
+#[inline]
+pub(super) fn pushable_len(packet: &Packet, max: u32) -> Result<usize, Refused> {
+    if packet.offload.gso.is_some() {
+        return Err(Refused::NeedsSegmentation);
+    }
+    Some(packet.len()).filter(|len| *len <= max as usize).ok_or(Refused::TooLong)
+}
 
 /// Sets the lengths and the checksum of an outer IP header, in a frame that begins with headers of `len` bytes, of which the IP header
 /// is at `l3`. `ip_sum` is the sum of an IPv4 header without its length. Returns the number of bytes between the IP header and

@@ -2,9 +2,9 @@
 //!
 //! Behind the UDP header of a tunnel, a GSO packet becomes one with UDP segmentation ([`GsoKind::UdpL4`]): its payload is the tunnel
 //! header, the inner headers and the payload of the first segment, then those of the second one, and so on. The inner headers are
-//! those of finished segments, with their checksums. A device that segments UDP, or software in front of one that does not, makes the
-//! same frames of it as if the segments had been pushed one by one; except that the kernel only knows segments with an outer
-//! checksum, so that it sends one even if the tunnel does not want it.
+//! those of finished segments, with their checksums. The device divides the packet into frames, or software does if the device cannot
+//! segment UDP. These frames equal the ones that separate segments would get, with one exception: the kernel gives each frame an outer
+//! UDP checksum, even if the tunnel has none.
 
 use super::{Context, Fix, Template, set_gtpu, set_udp};
 use packet::buf::HEADROOM;
