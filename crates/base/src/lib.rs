@@ -16,4 +16,4 @@ pub mod ways;
 pub use addr::MacAddr;
 pub use clock::{Clock, Millis};
 pub use drop::DropReason;
-pub use port::{DpPort, PortNo};
+pub use port::{BridgePort, DpPort, PortNo};

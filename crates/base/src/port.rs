@@ -7,6 +7,21 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortNo(pub u32);
 
+/// A port of a bridge, whether or not the datapath has a port of its own for it: tunnels and patch ports are included.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BridgePort {
+    /// The number of the bridge, unique for the life of the process.
+    pub bridge: u32,
+    /// The port's number in it.
+    pub port: PortNo,
+}
+
+impl fmt::Display for BridgePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.bridge, self.port)
+    }
+}
+
 impl PortNo {
     /// No port: the `in_port` of a packet without an ingress port.
     pub const NONE: Self = Self::ANY;
