@@ -29,6 +29,7 @@ mod learn;
 pub mod mac;
 mod meters;
 pub mod model;
+mod multicast;
 mod normal;
 mod numbered;
 mod output;
@@ -59,6 +60,7 @@ pub use meters::{Meter, Meters};
 pub use model::{
     Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
 };
+pub use multicast::Snooping;
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};

@@ -43,8 +43,8 @@ impl Tag {
 }
 
 /// A frame inside of the bridge, between its ingress bundle and its egress bundles.
-struct Classified<'a> {
-    in_bundle: Option<&'a Bundle>,
+pub(crate) struct Classified<'a> {
+    pub(crate) in_bundle: Option<&'a Bundle>,
     /// The outer tag, with the VLAN that the frame belongs to, and the inner one.
     tags: [Tag; 2],
     /// The tags of the packet as a key has them, zeros for absent ones.
@@ -169,7 +169,7 @@ impl<'a> Xlate<'a> {
         Some(frame)
     }
 
-    fn normal_forward(&mut self, frame: &Classified<'_>) {
+    fn normal_forward(&mut self, frame: &Classified<'a>) {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
@@ -188,7 +188,14 @@ impl<'a> Xlate<'a> {
                 None => {}
             }
         }
-        self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into());
+        let mut note = "no learned MAC for destination, flooding";
+        if let Some(snooping) = bridge.snooping.as_ref().filter(|_| dst.is_multicast()) {
+            match self.forward_multicast(frame, snooping) {
+                Ok(()) => return,
+                Err(flooding) => note = flooding,
+            }
+        }
+        self.tracer.note(NodeKind::Detail, || note.into());
         for bundle in bridge.bundles.values() {
             if !frame.came_by(bundle) && bundle.floodable && frame.may_leave_by(bundle) {
                 self.normal_output(frame, bundle);
@@ -197,7 +204,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// Outputs the frame to a bundle, tagged as the bundle's mode asks for.
-    fn normal_output(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
+    pub(crate) fn normal_output(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
         }
@@ -215,12 +222,12 @@ impl<'a> Xlate<'a> {
 
 impl Classified<'_> {
     /// The VLAN that the frame belongs to.
-    fn vlan(&self) -> u16 {
+    pub(crate) fn vlan(&self) -> u16 {
         self.tags[0].vid
     }
 
     /// Returns true if the frame was received on a port of the bundle.
-    fn came_by(&self, bundle: &Bundle) -> bool {
+    pub(crate) fn came_by(&self, bundle: &Bundle) -> bool {
         self.in_bundle.is_some_and(|from| std::ptr::eq(from, bundle))
     }
 

@@ -247,6 +247,7 @@ fn bundle(rng: &mut Rng, port: u32) -> Bundle {
         priority_tags: pick(rng, &[Never, IfNonzero, Always]),
         protected: rng.below(3) == 0,
         floodable: rng.below(8) != 0,
+        multicast: Default::default(),
     }
 }
 
