@@ -19,6 +19,13 @@ pub struct Row<P> {
     pub age_secs: u64,
 }
 
+impl<P> Row<P> {
+    /// The same line with another name of the port.
+    pub fn with_port<Q>(&self, port: Q) -> Row<Q> {
+        Row { port, vlan: self.vlan, group: self.group, age_secs: self.age_secs }
+    }
+}
+
 /// Returns the members of all groups, and then all routers, each list in the order of the last messages. `port_of` names the
 /// port of a bundle; bundles without one are left out.
 pub fn rows<P>(table: &Table, now: Millis, port_of: impl Fn(&str) -> Option<P>) -> Vec<Row<P>> {

@@ -5,7 +5,7 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    mac_table, mtu, multicast, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -242,6 +242,7 @@ level!(
         forward_bpdu::ForwardBpdu,
         flow_tables::FlowTables,
         mac_table::MacTable,
+        multicast::Multicast,
         ipfix::Ipfix,
         controllers::Controllers,
         in_band::InBand,

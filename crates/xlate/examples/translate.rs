@@ -104,6 +104,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         cvlans: None,
         priority_tags: PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
         floodable: true,
     };
     let mut bridge = Bridge {
@@ -118,6 +119,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         fragments: FragHandling::Normal,
         options: OptionTable::default(),
         forward_bpdu: false,
+        snooping: None,
         dhcp_to_local: false,
         ipfix: None,
     };

@@ -112,7 +112,8 @@ impl<'a> Xlate<'a> {
                 Some(Kind::Data(Ipv4Addr::from(dst).into()))
             }
             ethertype::IPV6 => {
-                let icmp_type = if self.has(Prereq::Icmpv6) { self.read_bits(Field::Icmpv6Type, 0xff) as u8 } else { 0 };
+                let icmp_type =
+                    if self.has(Prereq::Icmpv6) { self.read_bits(Field::Icmpv6Type, 0xff) as u8 } else { 0 };
                 if matches!(icmp_type, mld::QUERY | mld::V1_REPORT | mld::V1_DONE | mld::V2_REPORT) {
                     self.out.slow = true;
                     self.learn_multicast(frame);
@@ -128,7 +129,7 @@ impl<'a> Xlate<'a> {
     /// Has the caller learn from the packet, if it was received on a port of the bridge.
     fn learn_multicast(&mut self, frame: &Classified<'_>) {
         let (bridge, Some(bundle)) = (self.pos.bridge, frame.in_bundle) else { return };
-        self.tracer.note(NodeKind::Learned, String::new);
+        self.tracer.note(NodeKind::Multicast, String::new);
         let bundle = Arc::clone(&bundle.name);
         self.out.effects.push(Effect::Multicast { bridge: bridge.id, vlan: frame.vlan(), bundle });
     }

@@ -137,6 +137,7 @@ fn bundle(spec: &PortSpec) -> BundleSpec {
         cvlans: Vec::new(),
         priority_tags: xlate::model::PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
     }
 }
 

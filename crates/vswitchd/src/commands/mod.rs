@@ -18,6 +18,7 @@ mod dpctl_ports;
 mod drops;
 mod dummy;
 pub(crate) mod fdb;
+pub(crate) mod mdb;
 mod memory;
 mod offload;
 mod pmd;

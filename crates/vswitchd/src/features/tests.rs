@@ -235,7 +235,6 @@ fn unsupported_settings_give_warnings() {
     for (bridge, warnings) in [
         (json!({"stp_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
         (json!({"rstp_enable": true}), bridge_of::<OfBridge>),
-        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge>),
         (json!({"mirrors": uuid}), bridge_of::<OfBridge>),
         (json!({"netflow": uuid}), bridge_of::<OfBridge>),
         (json!({"sflow": uuid}), bridge_of::<OfBridge>),
