@@ -11,6 +11,7 @@ use super::ipfix::Ipfix;
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
+use super::multicast::Multicast;
 use super::queues::Queues;
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
@@ -23,7 +24,7 @@ use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, Port
 use crate::reader::Reader;
 use ::tls::CaCert;
 use flow::Field;
-use ofproto::{IpfixSettings, RateLimit, Settings, TableSettings};
+use ofproto::{IpfixSettings, RateLimit, Settings, SnoopingSettings, TableSettings};
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -31,6 +32,7 @@ use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::{Ref, Row, Table};
 use ovsdb_client::{Replica, Wanted};
 use serde_json::{Value, json};
+use snooping::Flooding;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
@@ -186,6 +188,25 @@ fn values_of_bridges() {
 }
 
 #[test]
+fn multicast_snooping() {
+    let of = |enabled: bool, pairs: &[(&str, &str)]| {
+        let mut bridge = other_config(pairs);
+        bridge["mcast_snooping_enable"] = enabled.into();
+        bridge_of::<Multicast>(&bridge)
+    };
+    let all = [
+        ("mcast-snooping-aging-time", "60"),
+        ("mcast-snooping-table-size", "100"),
+        ("mcast-snooping-disable-flood-unregistered", "true"),
+    ];
+    assert_eq!(of(false, &all), (None, vec![]));
+    let table = snooping::Settings { table_size: 100, aging_secs: 60 };
+    assert_eq!(of(true, &all), (Some(SnoopingSettings { table, drop_unregistered: true }), vec![]));
+    let (settings, warnings) = of(true, &all.map(|(key, _)| (key, "x")));
+    assert_eq!((settings, warnings.len()), (Some(SnoopingSettings::default()), 3));
+}
+
+#[test]
 fn bad_values_of_bridges_are_left_out() {
     fn check<F: Feature<Level: TestLevel>>(cases: &[(&str, &str)]) {
         for (key, value) in cases {
@@ -334,7 +355,7 @@ fn values_of_ports_and_interfaces() {
         "cvlans": 3,
         "vlan_mode": "native-untagged",
         "protected": true,
-        "other_config": ["map", [["priority-tags", "if-nonzero"]]],
+        "other_config": ["map", [["priority-tags", "if-nonzero"], ["mcast-snooping-flood", "true"]]],
     }));
     assert_eq!(warnings, Vec::<String>::new());
     let expected = VlanSpec {
@@ -344,6 +365,7 @@ fn values_of_ports_and_interfaces() {
         cvlans: vec![3],
         priority_tags: PriorityTags::IfNonzero,
         protected: true,
+        multicast: Flooding { traffic: true, reports: false },
     };
     assert_eq!(vlan, expected);
     let tunnel =

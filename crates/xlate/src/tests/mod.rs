@@ -5,6 +5,7 @@
 mod cases;
 mod ct;
 mod limits;
+mod multicast;
 mod naive;
 mod overlay;
 mod ports;
