@@ -192,8 +192,11 @@ multicast_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/multicast_frames.py" 
 # group PORT KIND WORD...: a message of multicast listeners or routers, or data, that arrives at a dummy port.
 group() { receive "p$1" "$(multicast_frame "$@")" && ovs-appctl version >/dev/null && sleep 0.05; }
 
-# group_trace PORT KIND WORD...: the trace of such a frame, without the line of its flow.
-group_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1" "$(multicast_frame "$@")" | grep -vE '^(Flow|Final flow|bridge|-*$)'; }
+# traced: a trace without flows and headings, and without the priorities of tags, which Flowstone's NORMAL matches, too.
+traced() { grep -vE '^(Flow|Final flow|bridge|-*$)' | sed 's/,dl_vlan_pcp=[0-7]//'; }
 
-# data_trace PORT FIELDS...: the trace of a flow, likewise.
-data_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1,dl_dst=01:00:5e:01:01:01,$2" | grep -vE '^(Flow|Final flow|bridge|-*$)'; }
+# group_trace PORT KIND WORD...: the trace of such a frame.
+group_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1" "$(multicast_frame "$@")" | traced; }
+
+# data_trace PORT FIELDS...: the trace of a flow.
+data_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1,dl_dst=01:00:5e:01:01:01,$2" | traced; }

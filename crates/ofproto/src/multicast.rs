@@ -207,7 +207,7 @@ fn note(message: &Result<Message, Malformed>, (bridge, source): (&Bridge, Source
         }
         Err(_) => return String::new(),
     };
-    let n = snooping.table.read().would_change(message, &source);
+    let n = snooping.table.read().news(message, &source);
     match message {
         _ if n == 0 => String::new(),
         Message::Query { source } if source.is_ipv4() => {

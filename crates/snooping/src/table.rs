@@ -181,16 +181,18 @@ impl Table {
         changes
     }
 
-    /// Returns the number of records of a report that would [change](Self::learn) the members of a group, or 1 for a query that
-    /// would add a router.
-    pub fn would_change(&self, message: &Message, from: &Source) -> usize {
-        let is_member = |group: &IpAddr| position(self.members(from.vlan, *group), &from.bundle).is_some();
+    /// Returns the number of records of a report that would add a group or end a membership, or 1 for a query that would add a
+    /// router: those that `ofproto/trace` reports.
+    pub fn news(&self, message: &Message, from: &Source) -> usize {
         match message {
             Message::Query { source } => usize::from(!source.is_unspecified() && !self.is_router(from)),
             Message::Report { records, .. } => {
-                let counts = |record: &&Record| match record.membership {
-                    Membership::Join => !self.is_join_ignored(from) && !is_member(&record.group),
-                    Membership::Leave => !from.flooding.reports && is_member(&record.group),
+                let counts = |record: &&Record| {
+                    let members = self.members(from.vlan, record.group);
+                    match record.membership {
+                        Membership::Join => !self.is_join_ignored(from) && members.is_empty(),
+                        Membership::Leave => !from.flooding.reports && position(members, &from.bundle).is_some(),
+                    }
                 };
                 records.iter().filter(counts).count()
             }

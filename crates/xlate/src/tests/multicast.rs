@@ -17,7 +17,11 @@ const GROUPS_V4: [u32; 4] = [0xe100_0001, 0xe100_0002, 0xe000_0005, 0xef01_0101]
 const GROUPS_V6: [u128; 3] = [0xff05 << 112 | 1, 0xff02 << 112 | 1, 0xff02 << 112 | 0xfb];
 
 fn group(rng: &mut Rng) -> IpAddr {
-    if rng.below(2) == 0 { Ipv4Addr::from(pick(rng, &GROUPS_V4)).into() } else { Ipv6Addr::from(pick(rng, &GROUPS_V6)).into() }
+    if rng.below(2) == 0 {
+        Ipv4Addr::from(pick(rng, &GROUPS_V4)).into()
+    } else {
+        Ipv6Addr::from(pick(rng, &GROUPS_V6)).into()
+    }
 }
 
 /// Has the table learn something about one group, or about routers.
@@ -123,14 +127,16 @@ pub(super) fn receivers<'a>(bridge: &'a Bridge, key: &FlowKey, vlan: u16) -> Opt
         IpAddr::V4(_) => (key.ip_proto() == 2, false),
         IpAddr::V6(_) => (false, key.ip_proto() == 58 && is_whole),
     };
-    let is_report = is_igmp && [0x12, 0x16, 0x17, 0x22].contains(&l4_type) || is_icmp6 && [131, 132, 143].contains(&l4_type);
+    let is_report =
+        is_igmp && [0x12, 0x16, 0x17, 0x22].contains(&l4_type) || is_icmp6 && [131, 132, 143].contains(&l4_type);
     let table = snooping.table.read();
     let rows = snooping::show::rows(&table, Millis(1), |bundle| Some(bundle.to_owned()));
     let of = |group: Option<IpAddr>| {
         let rows = rows.iter().filter(move |row| row.vlan == vlan && row.group.map(|(group, _)| group) == group);
         rows.filter_map(|row| bridge.bundles.get(row.port.as_str()).map(Arc::as_ref))
     };
-    let flagged = |has: fn(&Flooding) -> bool| bridge.bundles.values().map(Arc::as_ref).filter(move |b| has(&b.multicast));
+    let flagged =
+        |has: fn(&Flooding) -> bool| bridge.bundles.values().map(Arc::as_ref).filter(move |b| has(&b.multicast));
     let (routers, members) = (of(None), of(Some(address)));
     let is_for_all = match address {
         IpAddr::V4(v4) => v4.octets()[..3] == [224, 0, 0],
