@@ -8,7 +8,7 @@ use crate::Snooping;
 use base::rng::Rng;
 use flow::extract::{ethertype, ipproto};
 use snooping::{Flooding, Membership, Message, Record, Source, Version};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const VLANS: [u16; 3] = [0, 5, 9];
 
@@ -167,7 +167,7 @@ fn sent(net: &Network, verdict: &Verdict, key: &FlowKey) -> Vec<super::wire::Sen
 }
 
 tally::proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases() / 2))]
+    #![proptest_config(ProptestConfig::with_cases(cases() / 8))]
 
     #[test]
     fn regions_have_one_verdict_and_it_is_the_twins(seed: u64) {
@@ -176,6 +176,10 @@ tally::proptest! {
         for _ in 0..4 {
             let key = multicast_packet(rng, None);
             let verdict = translate(&net, &key, false);
+            // No packet is received on the patch port.
+            if verdict.error.is_some() {
+                continue;
+            }
             let mut naive = Naive { rules: &rules, bridge: Some(&net.bridges[&0]), at: Wire::new(&key), ..Naive::new() };
             naive.table(0);
             prop_assert_eq!(sent(&net, &verdict, &key), naive.out, "{:?}", key);

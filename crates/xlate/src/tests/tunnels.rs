@@ -91,6 +91,7 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
             macs: Arc::clone(&bridge.macs),
             misses: Default::default(),
             options: bridge.options.clone(),
+            snooping: bridge.snooping.clone(),
             ipfix: bridge.ipfix.clone(),
             ..*bridge
         };
