@@ -119,10 +119,7 @@ impl Bridge {
 
     /// Returns true if the protocol may continue with these settings.
     fn accepts(&self, settings: &BridgeSettings) -> bool {
-        matches!(
-            (&self.tree, settings.flavour),
-            (Tree::Stp(_), Flavour::Stp(_)) | (Tree::Rstp(_), Flavour::Rstp(_))
-        )
+        matches!((&self.tree, settings.flavour), (Tree::Stp(_), Flavour::Stp(_)) | (Tree::Rstp(_), Flavour::Rstp(_)))
     }
 
     fn configure(&mut self, now: Millis) {

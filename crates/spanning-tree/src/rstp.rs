@@ -76,8 +76,7 @@ impl Rstp {
     fn adopt(&mut self, settings: &RstpSettings) {
         let fits = |max_age: u64, forward_delay: u64| 2 * (forward_delay - 1) >= max_age;
         let seconds = |time: u16| u64::from(time / 256);
-        let (mut max_age, mut forward_delay) =
-            (seconds(self.own_times.max_age), seconds(self.own_times.forward_delay));
+        let (mut max_age, mut forward_delay) = (seconds(self.own_times.max_age), seconds(self.own_times.forward_delay));
         // The maximum age may fit only with the new forward delay.
         for _ in 0..2 {
             if (6..=40).contains(&settings.max_age_s) && fits(settings.max_age_s, forward_delay) {

@@ -195,10 +195,10 @@ pub fn assign_numbers(
     taken[0] = true;
     let mut take = |port: PortNo, number: Option<u16>, numbers: &mut BTreeMap<PortNo, u16>| {
         let Some(number) = number.filter(|number| taken.get(usize::from(*number)) == Some(&false)) else { return };
-        if !numbers.contains_key(&port) {
+        numbers.entry(port).or_insert_with(|| {
             taken[usize::from(number)] = true;
-            numbers.insert(port, number);
-        }
+            number
+        });
     };
     for (port, settings) in ports {
         take(*port, settings.number, &mut numbers);

@@ -311,8 +311,7 @@ impl Stp {
             let port = &self.ports[&number];
             let own = (self.root_path_cost, self.id, port.id);
             let known = (port.designated.cost, port.designated.bridge, port.designated.port);
-            let is_designated =
-                self.is_designated_port(number) || port.designated.root != self.root || own < known;
+            let is_designated = self.is_designated_port(number) || port.designated.root != self.root || own < known;
             if is_designated {
                 self.become_designated_port(number);
             }
@@ -334,9 +333,7 @@ impl Stp {
     }
 
     fn is_designated_port(&self, number: PortNo) -> bool {
-        self.ports
-            .get(&number)
-            .is_some_and(|port| (port.designated.bridge, port.designated.port) == (self.id, port.id))
+        self.ports.get(&number).is_some_and(|port| (port.designated.bridge, port.designated.port) == (self.id, port.id))
     }
 
     /// 8.6.10.

@@ -402,17 +402,7 @@ impl Port {
     }
 
     pub(super) fn timers(&self) -> [Timer; 9] {
-        [
-            self.edge_delay,
-            self.fd,
-            self.hello,
-            self.mdelay,
-            self.rb,
-            self.received_info,
-            self.rr,
-            self.tc,
-            self.tick,
-        ]
+        [self.edge_delay, self.fd, self.hello, self.mdelay, self.rb, self.received_info, self.rr, self.tc, self.tick]
     }
 
     /// FwdDelay in milliseconds, at least a second: a root may announce any value.

@@ -66,8 +66,7 @@ impl Rstp {
         let port = &mut self.ports[index];
         port.designated_vector = Vector { root, cost, bridge: self.id, port: port.id };
         port.designated_times = Times { hello_time, ..self.root_times };
-        let is_mine_current =
-            port.port_vector == port.designated_vector && port.port_times == port.designated_times;
+        let is_mine_current = port.port_vector == port.designated_vector && port.port_times == port.designated_times;
         let (role, update) = match port.origin {
             Origin::Disabled => (Role::Disabled, false),
             Origin::Aged => (Role::Designated, true),

@@ -62,8 +62,7 @@ impl Rstp {
     /// The states around ROOT_PORT.
     fn change_root_port(&mut self, index: usize, now: Millis) -> bool {
         let all_synced = self.all_synced();
-        let may_hurry =
-            self.re_rooted(index) && !self.ports[index].rb.is_running() && self.version == Version::Rapid;
+        let may_hurry = self.re_rooted(index) && !self.ports[index].rb.is_running() && self.version == Version::Rapid;
         let port = &mut self.ports[index];
         let may_proceed = !port.fd.is_running() || may_hurry;
         if port.proposed && !port.agree {
