@@ -12,7 +12,7 @@ fn settings(is_rapid: bool) -> BridgeSettings {
     let flavour =
         if is_rapid { Flavour::Rstp(RstpSettings::new(address)) } else { Flavour::Stp(StpSettings::new(address)) };
     let port = |n: u32| (PortNo(n), PortSettings::new("p", MacAddr::from_u64(u64::from(n)), 4));
-    BridgeSettings { name: "br0".into(), flavour, ports: (0..PORTS).map(port).collect() }
+    BridgeSettings { name: "br0".into(), flavour, ports: (0..PORTS).map(port).collect(), bystanders: [].into() }
 }
 
 fuzz::target!(|bytes: &[u8]| {

@@ -73,7 +73,7 @@ impl PortId {
 }
 
 /// A priority vector: the quality of information about the spanning tree (IEEE 802.1D-2004 17.5).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Vector {
     /// The root bridge.
     pub root: BridgeId,

@@ -6,10 +6,12 @@
 use crate::flush::{Flushes, Scope};
 use crate::rstp::Rstp;
 use crate::settings::{BridgeSettings, Flavour, Settings};
-use crate::status::{BridgeStatus, State};
+use crate::status::{BridgeStatus, PortStatus, Protocol, State};
 use crate::stp::Stp;
 use base::{BridgePort, Millis, PortNo};
+use protocols::{PortState, TreeState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
 
 /// An effect for the caller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +41,10 @@ pub enum Effect {
         /// The new root port.
         to: BridgePort,
     },
+    /// The protocol no longer runs on a port: it learns and forwards.
+    Release(BridgePort),
+    /// What [`SpanningTree::status`] returns has changed, apart from times and counters.
+    Status,
     /// Write a line to the log.
     Log(String),
 }
@@ -170,6 +176,36 @@ impl Bridge {
             Tree::Rstp(rstp) => rstp.status(self.out.bridge, &self.settings),
         }
     }
+
+    fn port_status(&self, number: PortNo) -> Option<PortStatus> {
+        let name = &self.settings.ports.get(&number)?.name;
+        match &self.tree {
+            Tree::Stp(stp) => stp.port_status(number, name),
+            Tree::Rstp(rstp) => rstp.port_status(number, name),
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        match &self.tree {
+            Tree::Stp(_) => Protocol::Stp,
+            Tree::Rstp(_) => Protocol::Rstp,
+        }
+    }
+
+    /// A hash of the status, apart from times and counters.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match &self.tree {
+            Tree::Stp(stp) => stp.hash_status(&mut hasher),
+            Tree::Rstp(rstp) => rstp.hash_status(&mut hasher),
+        }
+        hasher.finish()
+    }
+
+    /// Returns true if the bridge has reported states of this port.
+    fn runs_on(&self, port: PortNo) -> bool {
+        self.settings.ports.contains_key(&port)
+    }
 }
 
 /// STP and RSTP on the bridges of a switch.
@@ -188,11 +224,20 @@ impl SpanningTree {
     }
 
     /// Makes `settings` the current ones. Bridges and ports that are in both the old and the new keep their state, unless
-    /// the protocol of the bridge or the number of the port changes. The effects of the last change of a removed port are
-    /// those of the caller: nothing is reported for it any more.
+    /// the protocol of the bridge or the number of the port changes. Other ports are released.
     pub fn configure(&mut self, settings: Settings, now: Millis) {
+        for (number, bridge) in &self.bridges {
+            let new = settings.bridges.get(number);
+            let stays = |port: &PortNo| new.is_some_and(|new| new.ports.contains_key(port));
+            let released = bridge.settings.ports.keys().filter(|port| !stays(port));
+            self.effects.extend(released.map(|port| Effect::Release(BridgePort { bridge: *number, port: *port })));
+        }
+        let before = self.bridges.len();
         self.bridges.retain(|number, _| settings.bridges.contains_key(number));
         self.deadlines.retain(|(_, number)| settings.bridges.contains_key(number));
+        if self.bridges.len() != before {
+            self.effects.push(Effect::Status);
+        }
         for (number, settings) in settings.bridges {
             match self.bridges.get_mut(&number) {
                 Some(bridge) if bridge.settings == settings => {}
@@ -203,6 +248,7 @@ impl SpanningTree {
                 _ => {
                     self.deadlines.retain(|(_, other)| *other != number);
                     self.bridges.insert(number, Bridge::new(number, settings, now));
+                    self.effects.push(Effect::Status);
                     self.change(number, |_| {});
                 }
             }
@@ -241,18 +287,94 @@ impl SpanningTree {
         self.bridges.values().map(Bridge::status).collect()
     }
 
+    /// The state of a bridge.
+    pub fn bridge_status(&self, number: u32) -> Option<BridgeStatus> {
+        self.bridges.get(&number).map(Bridge::status)
+    }
+
+    /// The protocol of a bridge and the state of a port of it, if the protocol runs on the port.
+    pub fn port_status(&self, port: BridgePort) -> Option<(Protocol, PortStatus)> {
+        let bridge = self.bridges.get(&port.bridge)?;
+        Some((bridge.protocol(), bridge.port_status(port.port)?))
+    }
+
     /// Changes a bridge, if it exists, moves its entry in the set of deadlines, and collects its effects.
     fn change(&mut self, number: u32, change: impl FnOnce(&mut Bridge)) {
         let Some(bridge) = self.bridges.get_mut(&number) else { return };
         let before = bridge.deadline();
+        let fingerprint = bridge.fingerprint();
         change(bridge);
         let after = bridge.deadline();
         self.effects.append(&mut bridge.out.effects);
+        if bridge.fingerprint() != fingerprint {
+            self.effects.push(Effect::Status);
+        }
         if let Some(before) = before {
             self.deadlines.remove(&(before, number));
         }
         if let Some(after) = after {
             self.deadlines.insert((after, number));
         }
+    }
+}
+
+impl protocols::Machine for SpanningTree {
+    fn input(&mut self, frame: &protocols::Frame, now: Millis) {
+        SpanningTree::input(self, frame.source.port, &frame.bytes, now);
+    }
+
+    fn poll(&mut self, now: Millis, effects: &mut Vec<protocols::Effect>) {
+        let mut wanted = Vec::new();
+        SpanningTree::poll(self, now, &mut wanted);
+        for effect in wanted {
+            self.convert(effect, effects);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Millis> {
+        SpanningTree::next_deadline(self)
+    }
+}
+
+impl SpanningTree {
+    /// Appends the engine's effects for an effect.
+    fn convert(&self, effect: Effect, effects: &mut Vec<protocols::Effect>) {
+        match effect {
+            Effect::Send { port, frame } => effects.push(protocols::Effect::Send { port, frame }),
+            Effect::State { port, state } => {
+                // A port of a bridge that was replaced meanwhile may have been released.
+                if !self.bridges.get(&port.bridge).is_some_and(|bridge| bridge.runs_on(port.port)) {
+                    return;
+                }
+                let (learning, forwarding) = (state.learns(), state.forwards());
+                effects.push(protocols::Effect::Port { port, state: PortState { learning, forwarding, live: true } });
+                effects.push(protocols::Effect::Tree { port, state: tree_state(state) });
+            }
+            Effect::Flush(port) => effects.push(protocols::Effect::Flush { port, vlan: None }),
+            Effect::FlushBridge(number) => {
+                let Some(bridge) = self.bridges.get(&number) else { return };
+                let ports = bridge.settings.ports.keys().chain(&bridge.settings.bystanders);
+                let flush = |port: &PortNo| BridgePort { bridge: number, port: *port };
+                effects.extend(ports.map(|port| protocols::Effect::Flush { port: flush(port), vlan: None }));
+            }
+            Effect::Move { from, to } => effects.push(protocols::Effect::Move { from, to }),
+            Effect::Release(port) => {
+                effects.push(protocols::Effect::Port { port, state: PortState::default() });
+                effects.push(protocols::Effect::Tree { port, state: TreeState::Disabled });
+            }
+            Effect::Status => effects.push(protocols::Effect::Status),
+            Effect::Log(line) => effects.push(protocols::Effect::Log(line)),
+        }
+    }
+}
+
+/// The state of a port as OpenFlow has it, which calls discarding ports of RSTP listening.
+fn tree_state(state: State) -> TreeState {
+    match state {
+        State::Disabled => TreeState::Disabled,
+        State::Blocking => TreeState::Blocked,
+        State::Listening | State::Discarding => TreeState::Listening,
+        State::Learning => TreeState::Learning,
+        State::Forwarding => TreeState::Forwarding,
     }
 }

@@ -27,6 +27,7 @@ use crate::timer::Timer;
 use base::{Millis, PortNo};
 use port::Port;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// Time for which a port sends BPDUs of one version before it may migrate to another (17.13.9).
 pub const MIGRATE_TIME_MS: u64 = 3000;
@@ -239,6 +240,18 @@ impl Rstp {
             root_path_cost: self.root.cost,
             root_port: self.root_port.map(|index| self.ports[index].number),
             ports,
+        }
+    }
+
+    pub(crate) fn port_status(&self, number: PortNo, name: &str) -> Option<PortStatus> {
+        Some(self.ports[self.index(number)?].status(name.to_owned()))
+    }
+
+    /// Hashes what the status shows, apart from times and counters.
+    pub(crate) fn hash_status(&self, hasher: &mut impl Hasher) {
+        (self.id, self.root, self.root_port).hash(hasher);
+        for port in &self.ports {
+            (port.number, port.id, port.role, port.published, port.port_vector).hash(hasher);
         }
     }
 }

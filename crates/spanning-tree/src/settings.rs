@@ -4,7 +4,7 @@
 //! a bridge has a number of its own.
 
 use base::{MacAddr, PortNo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The bridges that run a spanning tree protocol.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct BridgeSettings {
     pub flavour: Flavour,
     /// Its ports that take part, by OpenFlow number.
     pub ports: BTreeMap<PortNo, PortSettings>,
+    /// Its other ports. They receive no BPDUs, and forget addresses when the topology changes.
+    pub bystanders: BTreeSet<PortNo>,
 }
 
 /// The protocol of a bridge and its parameters.

@@ -1,7 +1,7 @@
 //! The text of `stp/show` and `rstp/show`, in the format of Open vSwitch 4.0.0.
 
 use crate::id::{BridgeId, Times, to_ms};
-use crate::status::{BridgeStatus, PortStatus, Protocol};
+use crate::status::{BridgeStatus, PortStatus, Protocol, State};
 use std::fmt::Write;
 
 /// The text about one bridge.
@@ -24,7 +24,9 @@ pub fn bridge(status: &BridgeStatus) -> String {
     };
     writeln!(out, "\n  Interface  Role       State      {cost} Pri.Nbr ").expect("strings take everything");
     writeln!(out, "  ---------- ---------- ---------- {line} -------").expect("strings take everything");
-    status.ports.iter().for_each(|one| port(status.protocol, one, &mut out));
+    // As in Open vSwitch, disabled ports are in the list of RSTP only.
+    let is_listed = |port: &&PortStatus| status.protocol == Protocol::Rstp || port.state != State::Disabled;
+    status.ports.iter().filter(is_listed).for_each(|one| port(status.protocol, one, &mut out));
     out.push('\n');
     out
 }

@@ -21,12 +21,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// As STP shows it, which knows no backup ports.
+    /// As STP shows it, which knows no backup ports, and where a disabled port has the role of a designated one.
     pub fn stp_name(self) -> &'static str {
         match self {
-            Self::Disabled => "disabled",
             Self::Root => "root",
-            Self::Designated => "designated",
+            Self::Disabled | Self::Designated => "designated",
             Self::Alternate | Self::Backup => "alternate",
         }
     }

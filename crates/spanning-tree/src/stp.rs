@@ -18,6 +18,7 @@ use crate::timer::Timer;
 use base::{Millis, PortNo};
 use port::Port;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// The time in which a port sends one configuration BPDU at most (IEEE 802.1D-1998 table 8-3).
 pub const HOLD_TIME_MS: u64 = 1000;
@@ -531,6 +532,18 @@ impl Stp {
             root_path_cost: self.root_path_cost,
             root_port: self.root_port,
             ports,
+        }
+    }
+
+    pub(crate) fn port_status(&self, number: PortNo, name: &str) -> Option<PortStatus> {
+        Some(self.ports.get(&number)?.status(number, name.to_owned(), self.role(number)))
+    }
+
+    /// Hashes what the status shows, apart from times and counters.
+    pub(crate) fn hash_status(&self, hasher: &mut impl Hasher) {
+        (self.id, self.root, self.root_path_cost, self.root_port).hash(hasher);
+        for (number, port) in &self.ports {
+            (number, port.id, port.state, self.role(*number)).hash(hasher);
         }
     }
 

@@ -37,7 +37,8 @@ fn bridge(flavour: Flavour, count: u32) -> BridgeSettings {
         Flavour::Rstp(_) => 2000,
     };
     let one = |n: u32| (PortNo(n), PortSettings::new(&format!("p{n}"), MacAddr::from_u64(0x100 + u64::from(n)), cost));
-    BridgeSettings { name: "br0".into(), flavour, ports: (1..=count).map(one).collect() }
+    let ports = (1..=count).map(one).collect();
+    BridgeSettings { name: "br0".into(), flavour, ports, bystanders: [PortNo::LOCAL].into() }
 }
 
 fn alone(bridge: BridgeSettings) -> Settings {
@@ -113,6 +114,10 @@ fn sent(effects: &[Effect], number: u32) -> Vec<Bpdu> {
         _ => None,
     };
     effects.iter().filter_map(frame).collect()
+}
+
+fn without_status(effects: Vec<Effect>) -> Vec<Effect> {
+    effects.into_iter().filter(|effect| *effect != Effect::Status).collect()
 }
 
 fn has_flushes(effects: &[Effect]) -> bool {

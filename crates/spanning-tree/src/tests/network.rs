@@ -181,7 +181,7 @@ impl Network {
                     assert!(!self.no_loops || self.loops().is_none(), "a loop at {:?}", self.now);
                 }
                 Effect::Flush(_) | Effect::FlushBridge(_) => self.flushes += 1,
-                Effect::Move { .. } | Effect::Log(_) => {}
+                Effect::Move { .. } | Effect::Release(_) | Effect::Status | Effect::Log(_) => {}
             }
         }
     }

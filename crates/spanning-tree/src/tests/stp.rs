@@ -173,3 +173,38 @@ fn times_are_kept_within_the_ranges_and_relations_of_the_standard() {
     assert_eq!(times(1, 0, 0), (1, 6, 4));
     assert_eq!(times(77, 6, 4), (10, 22, 12));
 }
+
+#[test]
+fn ports_that_no_longer_take_part_are_released_and_others_start_anew() {
+    let mut bench = Bench::new(bridge(stp(5), 2));
+    bench.pass(40_000);
+    let effects = bench.configure(|bridge| _ = bridge.ports.remove(&PortNo(1)));
+    assert!(effects.contains(&Effect::Release(port(1))) && effects.contains(&Effect::Status));
+    assert_eq!(bench.state(2), State::Forwarding);
+    let effects = bench.configure(|bridge| bridge.flavour = rstp(5));
+    assert!(effects.contains(&Effect::State { port: port(2), state: State::Discarding }));
+    bench.machine.configure(Settings::default(), bench.now);
+    assert_eq!(bench.poll(), [Effect::Release(port(2)), Effect::Status]);
+    assert_eq!((bench.machine.next_deadline(), bench.machine.status().len()), (None, 0));
+}
+
+#[test]
+fn the_status_changes_with_roles_and_states_but_not_with_bpdus() {
+    let mut bench = Bench::new(bridge(stp(5), 1));
+    let effects = bench.pass(60_000);
+    assert_eq!(effects.iter().filter(|effect| **effect == Effect::Status).count(), 3);
+    assert!(bench.input(1, hello(1, 0x8001)).contains(&Effect::Status));
+    assert!(!bench.input(1, hello(1, 0x8001)).contains(&Effect::Status));
+}
+
+#[test]
+fn a_flush_of_the_bridge_concerns_all_of_its_ports() {
+    let mut bench = Bench::new(bridge(stp(5), 1));
+    bench.pass(40_000);
+    bench.pass(60_000);
+    bench.machine.notify_topology_change(BRIDGE, bench.now);
+    let mut effects = Vec::new();
+    protocols::Machine::poll(&mut bench.machine, bench.now, &mut effects);
+    let flush = |port| protocols::Effect::Flush { port, vlan: None };
+    assert!(effects.contains(&flush(port(1))) && effects.contains(&flush(port(PortNo::LOCAL.0))));
+}
