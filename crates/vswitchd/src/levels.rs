@@ -5,7 +5,8 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    mac_table, mtu, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported, versions, vlan,
+    zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -242,12 +243,19 @@ level!(
         forward_bpdu::ForwardBpdu,
         flow_tables::FlowTables,
         mac_table::MacTable,
+        spanning_tree::SpanningTree,
         ipfix::Ipfix,
         controllers::Controllers,
         in_band::InBand,
     ]
 );
-level!(PortLevel, PortRows<'a>, PortTarget, PortReport<'a>, [unsupported::OfPort, vlan::Vlan, address::PortAddress]);
+level!(
+    PortLevel,
+    PortRows<'a>,
+    PortTarget,
+    PortReport<'a>,
+    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort,]
+);
 level!(
     InterfaceLevel,
     InterfaceRows<'a>,

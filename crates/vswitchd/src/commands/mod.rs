@@ -22,6 +22,7 @@ mod memory;
 mod offload;
 mod pmd;
 pub mod settings;
+pub(crate) mod spanning_tree;
 mod trace;
 mod tunnel;
 mod upcall;

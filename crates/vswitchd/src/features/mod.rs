@@ -14,6 +14,7 @@ pub mod mac_table;
 pub mod mtu;
 pub mod queues;
 pub mod routes;
+pub mod spanning_tree;
 pub mod statistics;
 pub mod threads;
 pub mod timeout_policies;
