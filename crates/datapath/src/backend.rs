@@ -46,6 +46,18 @@ impl Ports for Datapath {
         self.port_set_queues(port, affinity)
     }
 
+    fn port_set_qos(&self, port: DpPort, spec: Option<&QosSpec>) -> Result<(), DpifError> {
+        self.port_set_qos(port, spec)
+    }
+
+    fn port_qos(&self, port: DpPort) -> Option<QosReport> {
+        self.port_qos(port)
+    }
+
+    fn port_set_policing(&self, port: DpPort, policing: &Policing) -> Result<(), DpifError> {
+        self.port_set_policing(port, policing)
+    }
+
     fn synchronize(&self) {
         self.synchronize();
     }
