@@ -7,6 +7,7 @@ use dpif::{
     ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
 use flow::ReceivedOptions;
+use netdev::qos::{Policing, QosReport, QosSpec};
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
 use std::sync::Arc;

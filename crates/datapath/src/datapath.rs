@@ -12,6 +12,7 @@ use dpif::{
     ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
 use flow::ReceivedOptions;
+use netdev::qos::{Policing, QosReport, QosSpec};
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
