@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
+/// The bits of a DSCP (RFC 2474).
+const DSCP_MASK: u128 = 0x3f;
 
 impl Xlate<'_> {
     /// Executes the `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
@@ -75,6 +77,31 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
         }
+        let before = self.mark_for_queue(no);
+        self.output_to(port);
+        if let Some(before) = before {
+            self.write(Field::IpDscp, before, DSCP_MASK);
+        }
+    }
+
+    /// Gives an IP packet the DSCP of the queue of a port that it leaves through, if that has one. Returns the one before.
+    fn mark_for_queue(&mut self, no: PortNo) -> Option<u128> {
+        let marks = self.pos.bridge.queue_marks.get(&no)?;
+        self.out.reads.note_field(Field::SkbPriority);
+        let queue = self.packet.key.get(Field::SkbPriority);
+        let mark = marks.get(&u32::try_from(queue).ok()?)?;
+        if !self.has(Prereq::Ip) {
+            return None;
+        }
+        self.out.reads.note_field(Field::IpDscp);
+        let before = self.packet.key.get(Field::IpDscp);
+        self.write(Field::IpDscp, (*mark).into(), DSCP_MASK);
+        Some(before)
+    }
+
+    /// Outputs to a port whose settings allow it.
+    fn output_to(&mut self, port: &Port) {
+        let no = port.no;
         match port.out {
             PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
             PortOut::Device(_) if self.is_l3() => {
