@@ -265,11 +265,7 @@ impl Datapath {
         })
     }
 
-    fn change_qos(
-        &self,
-        number: DpPort,
-        change: impl FnOnce(&Port) -> Result<(), DpifError>,
-    ) -> Result<(), DpifError> {
+    fn change_qos(&self, number: DpPort, change: impl FnOnce(&Port) -> Result<(), DpifError>) -> Result<(), DpifError> {
         // Ports do not come or go meanwhile.
         let _pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();

@@ -187,8 +187,7 @@ impl Port {
 
     /// Sends a batch as `lane` and counts it. `own` is the transmit queue that the lane's thread has taken.
     pub(crate) fn send(&self, own: &mut OwnTx, batch: &mut packet::Batch) -> SendReport {
-        let report =
-            if self.qos.is_shaping() { self.send_shaped(own, batch) } else { own.send(&*self.device, batch) };
+        let report = if self.qos.is_shaping() { self.send_shaped(own, batch) } else { own.send(&*self.device, batch) };
         for (reason, n) in &report.dropped {
             own.count_drop(*reason, *n);
         }

@@ -251,13 +251,9 @@ fn flat_report(flat: &Flat) -> Vec<(&'static str, u64)> {
         Flat::Codel { target, limit, interval } => {
             vec![("target", target), ("limit", limit), ("interval", interval)]
         }
-        Flat::FqCodel { target, limit, interval, flows, quantum } => vec![
-            ("target", target),
-            ("limit", limit),
-            ("interval", interval),
-            ("flows", flows),
-            ("quantum", quantum),
-        ],
+        Flat::FqCodel { target, limit, interval, flows, quantum } => {
+            vec![("target", target), ("limit", limit), ("interval", interval), ("flows", flows), ("quantum", quantum)]
+        }
         Flat::Netem { latency_us, limit, loss_percent, jitter_us } => {
             vec![("latency", latency_us), ("limit", limit), ("loss", loss_percent), ("jitter", jitter_us)]
         }

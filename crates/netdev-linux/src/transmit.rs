@@ -57,7 +57,9 @@ impl PacketTx {
             if priority != self.priority {
                 match sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_PRIORITY, priority as i32) {
                     Ok(()) => self.priority = priority,
-                    Err(error) => tracing::debug!(device = self.link.name(), priority, %error, "cannot set the priority"),
+                    Err(error) => {
+                        tracing::debug!(device = self.link.name(), priority, %error, "cannot set the priority")
+                    }
                 }
             }
             report.merge(&self.send_all(&mut rest));

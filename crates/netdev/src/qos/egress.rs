@@ -8,8 +8,8 @@
 //! Invariants: the thread runs from when `linux-htb` is set up until it is replaced by another type and its packets are
 //! sent, or the port ends. Queued packets lie in owned memory, so that no device waits for its frames.
 
-use super::spec::{HtbSettings, QosReport, QosSpec, QueueCounters, QueueReport, number};
 use super::QosError;
+use super::spec::{HtbSettings, QosReport, QosSpec, QueueCounters, QueueReport, number};
 use crate::device::{Netdev, Options, SendReport, Tx};
 use crate::pool;
 use base::DropReason;
@@ -160,8 +160,7 @@ impl Egress {
 
 /// The stage that a specification asks for.
 fn stage(spec: &QosSpec, device: &dyn Netdev, state: &mut State, now_ns: u64) -> Result<Stage, QosError> {
-    let missing =
-        |key| QosError::Missing { port: device.name().to_owned(), kind: spec.kind.clone(), key };
+    let missing = |key| QosError::Missing { port: device.name().to_owned(), kind: spec.kind.clone(), key };
     match spec.kind.as_str() {
         "egress-policer" => {
             let rate = committed(&spec.config).map_err(missing)?;
@@ -182,7 +181,7 @@ fn stage(spec: &QosSpec, device: &dyn Netdev, state: &mut State, now_ns: u64) ->
             Ok(Stage::TwoRate(Box::new(TwoRates { port: TwoRate::new(port, now_ns), queues })))
         }
         "linux-htb" => {
-                        let settings = HtbSettings::new(spec, device.status().speed, device.mtu());
+            let settings = HtbSettings::new(spec, device.status().speed, device.mtu());
             Ok(Stage::Htb(Box::new(Htb::new(settings, &state.stage, now_ns))))
         }
         _ => Err(QosError::UnknownType {
@@ -243,8 +242,7 @@ impl Htb {
         let stats: BTreeMap<u32, ClassStats> = self.shaper.stats().collect();
         let queue = |(id, class): (&u32, &super::HtbClass)| {
             let stats = stats.get(id).copied().unwrap_or_default();
-            let counters =
-                QueueCounters { tx_packets: stats.packets, tx_bytes: stats.bytes, tx_errors: stats.dropped };
+            let counters = QueueCounters { tx_packets: stats.packets, tx_bytes: stats.bytes, tx_errors: stats.dropped };
             let age = self.created.get(id).map_or(Duration::ZERO, Instant::elapsed);
             (*id, QueueReport { config: class.report(), counters: Some(counters), age })
         };

@@ -16,9 +16,9 @@ pub use ingress::Policing;
 pub use spec::{HtbClass, HtbSettings, QosReport, QosSpec, QueueCounters, QueueReport};
 
 use crate::device::{Netdev, SendReport};
+use crate::software;
 use egress::Egress;
 use ingress::Ingress;
-use crate::software;
 use packet::Batch;
 
 /// Types of QoS that userspace offers on any port.

@@ -86,7 +86,10 @@ fn large_packets_overdraw_and_are_paid_later() {
 #[test]
 fn a_full_queue_returns_the_packet_and_unknown_classes_are_class_0() {
     let mut shaper = Shaper::new(&ShaperConfig { limit: 2, ..config(MBIT, &[class(0, MBIT, 0)]) }, 0);
-    assert_eq!([shaper.push(7, 100, 'a'), shaper.push(0, 100, 'b'), shaper.push(0, 100, 'c')], [Ok(()), Ok(()), Err('c')]);
+    assert_eq!(
+        [shaper.push(7, 100, 'a'), shaper.push(0, 100, 'b'), shaper.push(0, 100, 'c')],
+        [Ok(()), Ok(()), Err('c')]
+    );
     assert_eq!(shaper.pop(0), Some((0, 'a')));
     let expected = ClassStats { packets: 1, bytes: 100, dropped: 1, backlog: 1 };
     assert_eq!(shaper.stats().collect::<Vec<_>>(), [(0, expected)]);

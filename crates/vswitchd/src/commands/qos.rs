@@ -72,7 +72,8 @@ mod tests {
     fn queues_are_shown_as_in_open_vswitch() {
         let counters = Some(QueueCounters { tx_packets: 2, tx_bytes: 176, tx_errors: 1 });
         let queue = |config| QueueReport { config, counters, ..QueueReport::default() };
-        let queues = [(0, queue(vec![("burst", 12_512)])), (7, QueueReport { counters: None, ..queue(vec![("a", 1)]) })];
+        let queues =
+            [(0, queue(vec![("burst", 12_512)])), (7, QueueReport { counters: None, ..queue(vec![("a", 1)]) })];
         let report =
             QosReport { kind: "linux-htb".into(), config: vec![("max-rate", 5)], queues: queues.into_iter().collect() };
         assert_eq!(

@@ -68,7 +68,7 @@ fn read_qos(reader: &Reader<'_>, what: &str, row: Row<'_, db::QoS>) -> QueueSett
     for (id, queue) in row.get(qos::QUEUES) {
         let Some((id, queue)) = u32::try_from(id).ok().zip(reader.find(queue)) else { continue };
         let what = format!("{what}: queue {id}");
-        if id >= QUEUES_MAX && kind != "trtcm-policer" {
+        if id >= QUEUES_MAX && ["linux-htb", "linux-hfsc"].contains(&kind.as_str()) {
             reader.warn(format!("{what}: {kind} has no queues from {QUEUES_MAX} on"));
             continue;
         }

@@ -106,10 +106,7 @@ fn settings_that_are_missing_or_unknown_are_named() {
         text(&spec("egress-policer", &[("cir", "5")], &[])),
         "p1: QoS type egress-policer needs other_config:cbs, a number from 1"
     );
-    assert_eq!(
-        text(&spec("linux-sfq", &[], &[])),
-        "p1: QoS type linux-sfq is not supported by ports of type dummy"
-    );
+    assert_eq!(text(&spec("linux-sfq", &[], &[])), "p1: QoS type linux-sfq is not supported by ports of type dummy");
     assert!(!egress.is_active() && egress.report().is_none());
     assert!(egress.set(Some(&spec("linux-noop", &[], &[])), &*device).is_ok());
     assert!(!egress.is_active());
