@@ -30,6 +30,8 @@ impl Ofproto {
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
+            mirrors: state.mirrors.clone(),
+            flood_vlans: state.flood_vlans.clone(),
         };
         if old.is_none() {
             bridge.ports = state.ports.iter().map(|(no, port)| (*no, port_view(*no, port, None, None))).collect();
