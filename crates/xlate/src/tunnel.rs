@@ -150,8 +150,9 @@ struct Way<'a> {
 
 /// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
 pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
-    let is_before =
-        |action: &&DpAction| matches!(action, DpAction::PopEth | DpAction::Trunc(_) | DpAction::Set { field: Field::PktMark, .. });
+    let is_before = |action: &&DpAction| {
+        matches!(action, DpAction::PopEth | DpAction::Trunc(_) | DpAction::Set { field: Field::PktMark, .. })
+    };
     let enters = |inner: &[DpAction]| matches!(inner.iter().find(|a| !is_before(a)), Some(DpAction::TunnelPush(_)));
     while let Some(DpAction::Clone(inner)) = actions.last()
         && enters(inner)

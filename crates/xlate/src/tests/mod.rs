@@ -178,6 +178,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             forward_bpdu: false,
             dhcp_to_local: false,
             ipfix: None,
+            mirrors: None,
+            flood_vlans: None,
         };
         bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));
