@@ -177,7 +177,14 @@ impl Xlate<'_> {
         let of_bridge = |(id, set): &(BridgeId, Set)| if *id == self.pos.bridge.id { *set } else { 0 };
         let copy_of = self.mirroring.mirrored.copy_of.iter().fold(0, |all, entry| all | of_bridge(entry));
         let mut rest = selected & !copy_of & !self.mirroring.mirrored.sent;
-        if rest == 0 || !self.admits_copy(bundle) {
+        if rest == 0 {
+            // A trace tells of a tag that the bundle does not admit even if no mirror selects the packet.
+            if self.tracer.is_on() {
+                self.admits(bundle, self.vid());
+            }
+            return;
+        }
+        if !self.admits_copy(bundle) {
             return;
         }
         while rest != 0 {
@@ -374,10 +381,4 @@ fn is_of_packet_or_tunnel(field: Field) -> bool {
         Loc::NwTos | Loc::ArpOp | Loc::TunMetadata(_) => true,
         Loc::InPort16 => false,
     }
-}
-
-/// The words of a filter in a key, for comparison in tests.
-#[cfg(test)]
-pub(crate) fn matches(filter: &Match, key: &flow::FlowKey) -> bool {
-    filter.mask().0.iter().zip(&filter.key().0).zip(&key.0).all(|((mask, value), word)| (word ^ value) & mask == 0)
 }

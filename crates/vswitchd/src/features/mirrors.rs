@@ -22,8 +22,6 @@ use xlate::{Counters, Mirror, MirrorOut};
 #[derive(Debug, Default)]
 pub struct Mirrors {
     slots: Vec<Option<Slot>>,
-    /// What was logged about the present rows.
-    logged: BTreeSet<Complaint>,
 }
 
 /// A number that a mirror has.
@@ -125,8 +123,7 @@ impl Feature for Mirrors {
                 }
             }
         }
-        complaints.difference(&self.logged).for_each(Complaint::log);
-        self.logged = complaints;
+        complaints.iter().for_each(Complaint::log);
         let of_slot = |slot: &Option<Slot>| {
             let slot = slot.as_ref()?;
             wanted.get(&slot.row).map(|spec| spec.mirror(&slot.counters))

@@ -5,6 +5,7 @@
 mod cases;
 mod ct;
 mod limits;
+mod mirrors;
 mod naive;
 mod overlay;
 mod ports;

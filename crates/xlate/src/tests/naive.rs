@@ -51,10 +51,10 @@ pub(super) struct Naive<'a> {
     /// The mirrors of the bridge.
     pub(super) mirrors: &'a [Option<Mirror>],
     /// The mirrors that the packet was sent to, and those that it is a copy of.
-    mirrored: BTreeSet<usize>,
-    copy_of: Vec<usize>,
+    pub(super) mirrored: BTreeSet<usize>,
+    pub(super) copy_of: Vec<usize>,
     /// True while a shortened copy is output, which does not cross patch ports.
-    is_shortened: bool,
+    pub(super) is_shortened: bool,
 }
 
 impl<'a> Naive<'a> {

@@ -235,14 +235,14 @@ fn mirror(rng: &mut Rng) -> Mirror {
     let name = |n: u64| -> Arc<str> { format!("p{n}").into() };
     let some = |rng: &mut Rng| (1..5).filter(|_| rng.below(2) == 0).map(name).collect();
     let select_vlan = pick(rng, &[None, None, Some(&[0u16, 5][..]), Some(&[9])]);
-    let mut filter = (rng.below(3) == 0).then(|| Box::new(random_match(rng)));
-    for filter in &mut filter {
-        let (key, mut mask) = (filter.key().clone(), filter.mask().clone());
+    let filter = (rng.below(3) == 0).then(|| {
+        let filter = random_match(rng);
+        let mut mask = filter.mask().clone();
         // Filters have no ports and no tunnel options.
         mask.0[..layout::REGS].fill(0);
         mask.0[layout::PORTS] = 0;
-        **filter = Match::new(&key, mask);
-    }
+        Box::new(Match::new(filter.key(), mask))
+    });
     Mirror {
         select_all: rng.below(3) == 0,
         select_src: some(rng),
