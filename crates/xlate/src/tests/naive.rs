@@ -323,10 +323,13 @@ impl<'a> Naive<'a> {
         let always = bundle.priority_tags == model::PriorityTags::Always;
         let is_sent = |(tpid, tci): &(Option<u16>, u16)| *tci != 0 || always && tpid.is_some();
         let sent = outside.iter().take_while(|tag| is_sent(tag));
-        let mut out: Vec<_> = sent.map(|(tpid, tci)| (tpid.unwrap_or(0x8100), tci | 0x1000)).collect();
-        out.extend(&self.at.tags()[known.len()..]);
+        let out: Vec<_> = sent.map(|(tpid, tci)| (tpid.unwrap_or(0x8100), tci | 0x1000)).collect();
         let before = self.at.clone();
-        self.at.set_headers(&before.key, &out);
+        // Tags below those of the key do not show there, however few it has now.
+        for n in 0..2 {
+            let (tpid, tci) = out.get(n).copied().unwrap_or_default();
+            self.at.key.set_vlan(n, tpid, tci);
+        }
         self.output(bundle.ports[0].0);
         self.at = before;
     }
