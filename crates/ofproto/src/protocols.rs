@@ -6,6 +6,7 @@
 
 pub(crate) mod hosted;
 mod lldp;
+mod spanning_tree;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -16,6 +17,7 @@ use hosted::{Host, Hosted};
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
+use spanning_tree::Trees;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use xlate::translate::Start;
@@ -28,6 +30,7 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
+    pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -41,6 +44,7 @@ impl Protocols {
         let engine = Engine::new(clock.clone(), overlay, switch);
         Self {
             lldp: Hosted::new(&engine),
+            trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -49,8 +53,8 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 1] {
-        [&self.lldp]
+    fn hosts(&self) -> [&dyn Host; 2] {
+        [&self.lldp, &self.trees.hosted]
     }
 }
 

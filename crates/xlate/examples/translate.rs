@@ -122,6 +122,9 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         snooping: None,
         dhcp_to_local: false,
         ipfix: None,
+        queue_marks: Default::default(),
+        mirrors: None,
+        flood_vlans: None,
     };
     bridge.set_bundles((1..=PORTS).map(bundle));
     bridge

@@ -14,7 +14,7 @@ use flow::extract::{ethertype, ipproto};
 use flow::{Field, Prereq, layout};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use snooping::{Table, igmp, mld};
+use snooping::{Flooding, Table, igmp, mld};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -179,7 +179,7 @@ impl<'a> Xlate<'a> {
 
     /// Adds the ports that get all multicast frames but reports (Port:other_config:mcast-snooping-flood).
     fn add_flooded(&mut self, frame: &Classified<'a>, egress: &mut Egress<'a>) {
-        for bundle in self.pos.bridge.bundles.values().filter(|bundle| bundle.multicast.traffic) {
+        for bundle in flagged(self.pos.bridge, |flooding| flooding.traffic) {
             if frame.came_by(bundle) {
                 self.tracer.note(NodeKind::Detail, || "mcast flood port is input port, dropping".into());
             } else {
@@ -191,7 +191,7 @@ impl<'a> Xlate<'a> {
 
     /// Adds the ports that get all reports (Port:other_config:mcast-snooping-flood-reports).
     fn add_report_ports(&mut self, frame: &Classified<'a>, egress: &mut Egress<'a>) {
-        for bundle in self.pos.bridge.bundles.values().filter(|bundle| bundle.multicast.reports) {
+        for bundle in flagged(self.pos.bridge, |flooding| flooding.reports) {
             if frame.came_by(bundle) {
                 self.tracer.note(NodeKind::Detail, || "mcast port is input port, dropping the Report".into());
             } else {
@@ -212,4 +212,10 @@ fn is_for_all(group: IpAddr) -> bool {
 
 fn bundle_of<'a>(bridge: &'a Bridge, name: &str) -> Option<&'a Bundle> {
     bridge.bundles.get(name).map(Arc::as_ref)
+}
+
+/// The bundles with a flag, apart from those that are reserved for mirrors.
+fn flagged(bridge: &Bridge, is_flagged: impl Fn(&Flooding) -> bool) -> impl Iterator<Item = &Bundle> {
+    let all = bridge.bundles.values().map(Arc::as_ref);
+    all.filter(move |bundle| is_flagged(&bundle.multicast) && !bridge.is_reserved(bundle))
 }
