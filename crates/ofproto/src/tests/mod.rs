@@ -14,6 +14,7 @@ mod ipfix;
 mod long_changes;
 mod meters;
 mod monitors;
+mod multicast;
 mod ports;
 mod protocols;
 mod revalidation;
