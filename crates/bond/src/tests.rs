@@ -468,7 +468,7 @@ tally::proptest! {
         let mut random = Rng::seeded(seed);
         let mut current = settings(Mode::BalanceSlb, n_members);
         let mut lab = Lab::new(current.clone());
-        for _ in 0..15 {
+        for _ in 0..10 {
             let n = random.below(n_members.into()) as u32 + 1;
             match random.below(9) {
                 0..=2 => lab.link(n, Link { carrier: random.below(3) > 0, may_enable: random.below(4) > 0 }),
@@ -504,7 +504,7 @@ tally::proptest! {
         let mut random = Rng::seeded(seed);
         let mut lab = Lab::new(settings(Mode::BalanceSlb, n_members));
         let rates: Vec<u64> = (0..256).map(|_| if random.below(8) == 0 { random.below(4000) } else { 0 }).collect();
-        for _ in 0..256 {
+        for _ in 0..80 {
             let (hash, member) = (random.below(256).to_string(), format!("p{}", random.below(n_members.into()) + 1));
             prop_assert_eq!(lab.bonds.migrate(NAME, &hash, &member), Ok("migrated"));
         }
