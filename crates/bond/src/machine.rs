@@ -1,7 +1,7 @@
 //! The bonds of a switch.
 
-use crate::bond::{Bond, Outcome};
-use crate::settings::{LacpStatus, Link, Settings};
+use crate::bond::{Bond, Member, Outcome};
+use crate::settings::{LacpStatus, Link, Mode, Settings};
 use crate::view::{Published, View, Views};
 use base::{BridgePort, MacAddr, Millis};
 use std::collections::BTreeMap;
@@ -30,10 +30,33 @@ pub enum Effect {
 pub struct Status {
     /// The bond.
     pub name: Arc<str>,
+    /// How it is configured to distribute frames.
+    pub mode: Mode,
+    /// The state of LACP.
+    pub lacp: LacpStatus,
     /// The active member and its address.
     pub active: Option<(BridgePort, MacAddr)>,
-    /// The members that are enabled.
-    pub enabled: Vec<BridgePort>,
+    /// The name of the active member.
+    pub active_name: Option<Arc<str>>,
+    /// The members, by number.
+    pub members: Vec<MemberStatus>,
+}
+
+/// The state of a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    /// The port.
+    pub port: BridgePort,
+    /// Interface name.
+    pub name: Arc<str>,
+    /// Address of the interface.
+    pub mac: MacAddr,
+    /// The bond uses the member.
+    pub enabled: bool,
+    /// Its link is up, and no protocol objects to it.
+    pub may_enable: bool,
+    /// The bytes of its buckets that have a load.
+    pub loads: Vec<(u8, u64)>,
 }
 
 /// The bonds of a switch, by name: the names of a database's ports are unique.
@@ -81,7 +104,7 @@ impl Bonds {
 
     /// Numbers the bonds that balance, and keeps the numbers that they have.
     fn number(&mut self) {
-        let balances = |bond: &Bond| bond.settings.mode != crate::Mode::ActiveBackup;
+        let balances = |bond: &Bond| bond.settings.mode != Mode::ActiveBackup;
         self.bonds.values_mut().filter(|bond| !balances(bond)).for_each(|bond| bond.number = 0);
         let mut used: Vec<u32> = self.bonds.values().map(|bond| bond.number).collect();
         for bond in self.bonds.values_mut().filter(|bond| balances(bond) && bond.number == 0) {
@@ -154,10 +177,25 @@ impl Bonds {
     pub fn status(&self) -> Vec<Status> {
         let status = |bond: &Bond| Status {
             name: Arc::clone(&bond.name),
+            mode: bond.settings.mode,
+            lacp: bond.lacp,
             active: bond.active.and_then(|port| Some((port, bond.members.get(&port)?.mac))),
-            enabled: bond.members.iter().filter(|(_, member)| member.enabled).map(|(port, _)| *port).collect(),
+            active_name: bond.active.and_then(|port| Some(Arc::clone(&bond.members.get(&port)?.name))),
+            members: bond.members.iter().map(|(port, member)| member_status(bond, *port, member)).collect(),
         };
         self.bonds.values().map(status).collect()
+    }
+}
+
+fn member_status(bond: &Bond, port: BridgePort, member: &Member) -> MemberStatus {
+    let of_member = (0..=u8::MAX).zip(bond.buckets.iter()).filter(|(_, bucket)| bucket.owner == Some(port));
+    MemberStatus {
+        port,
+        name: Arc::clone(&member.name),
+        mac: member.mac,
+        enabled: member.enabled,
+        may_enable: member.is_up(),
+        loads: of_member.map(|(hash, bucket)| (hash, bucket.load)).filter(|(_, load)| *load > 0).collect(),
     }
 }
 

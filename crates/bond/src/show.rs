@@ -9,10 +9,13 @@ use crate::settings::Mode;
 use base::{BridgePort, MacAddr, Millis};
 use std::fmt::Write;
 
+/// The first line of the reply to `bond/list`.
+pub const LIST_HEADER: &str = "bond\ttype\trecircID\tmembers\n";
+
 impl Bonds {
-    /// The reply to `bond/list`.
+    /// The reply to `bond/list` without its first line ([`LIST_HEADER`]).
     pub fn list(&self) -> String {
-        let mut out = "bond\ttype\trecircID\tmembers\n".to_owned();
+        let mut out = String::new();
         for bond in self.bonds.values() {
             let members: Vec<&str> = by_name(bond).into_iter().map(|(_, member)| &*member.name).collect();
             let (mode, number) = (bond.settings.mode.name(), bond.number);

@@ -4,7 +4,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
+    self, address, bond, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
     mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -247,7 +247,13 @@ level!(
         in_band::InBand,
     ]
 );
-level!(PortLevel, PortRows<'a>, PortTarget, PortReport<'a>, [unsupported::OfPort, vlan::Vlan, address::PortAddress]);
+level!(
+    PortLevel,
+    PortRows<'a>,
+    PortTarget,
+    PortReport<'a>,
+    [unsupported::OfPort, vlan::Vlan, address::PortAddress, bond::Bond,]
+);
 level!(
     InterfaceLevel,
     InterfaceRows<'a>,
