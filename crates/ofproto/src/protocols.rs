@@ -7,6 +7,7 @@
 mod bond;
 pub(crate) mod hosted;
 mod lldp;
+mod spanning_tree;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -17,6 +18,7 @@ use hosted::{Host, Hosted};
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
+use spanning_tree::Trees;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use xlate::translate::Start;
@@ -30,6 +32,7 @@ pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
     pub(crate) bonds: bond::HostedBonds,
+    pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -44,6 +47,7 @@ impl Protocols {
         Self {
             lldp: Hosted::new(&engine),
             bonds: bond::HostedBonds::new(&engine, switch),
+            trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -52,8 +56,8 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 1] {
-        [&self.lldp]
+    fn hosts(&self) -> [&dyn Host; 2] {
+        [&self.lldp, &self.trees.hosted]
     }
 }
 

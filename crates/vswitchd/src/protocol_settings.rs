@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{bond, lldp};
+use crate::features::{bond, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +133,9 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     }
     if changed.contains(Protocol::BOND) {
         bond::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::STP) {
+        spanning_tree::configure(bridges, devices);
     }
 }
 
