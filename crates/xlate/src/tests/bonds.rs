@@ -157,7 +157,7 @@ fn slb_bonds_choose_by_source_and_vlan_and_count_bytes() {
     let net = normal(&bonds);
     let view = Arc::clone(&bonds.published().load()[NAME]);
     let mut members = std::collections::BTreeSet::new();
-    for src in A..A + 32 {
+    for src in A..A + 16 {
         let out = translate(&net, &frame(4, src, B), false);
         let member = view.member_for(MacAddr::from_u64(src), 5).expect("a member").0;
         assert!(is_output(&out, member) && !is_output(&out, 3 - member));

@@ -455,7 +455,8 @@ impl World {
         let bridge = &net.bridges[&0];
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
-        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, ..Naive::new() };
+        let mut naive =
+            Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, ..Naive::new() };
         naive.table(0);
         naive.action_set();
         (naive.left > 0 && !(naive.by_learned && passes)).then_some(naive.out)
