@@ -2,6 +2,7 @@
 //! whose other end is the test.
 
 mod asynchronous;
+mod bonds;
 mod bundles;
 mod changes;
 mod connections;

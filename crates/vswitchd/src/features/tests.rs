@@ -250,7 +250,7 @@ fn unsupported_settings_give_warnings() {
     }
     for warnings in [
         port_of::<OfPort>(&json!({"lacp": "active"})).1,
-        port_of::<OfPort>(&other_config(&[("bond-primary", "p")])).1,
+        port_of::<OfPort>(&other_config(&[("lacp-system-id", "p")])).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");
