@@ -5,7 +5,7 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported, versions, vlan,
+    mac_table, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported, versions, vlan,
     zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -54,6 +54,8 @@ pub struct PortRows<'a> {
 pub struct InterfaceRows<'a> {
     /// The bridge.
     pub bridge: Row<'a, db::Bridge>,
+    /// The port, to be read by reference; zero if there is no row.
+    pub port: Ref<db::Port>,
     /// The interface.
     pub interface: Row<'a, db::Interface>,
 }
@@ -266,6 +268,8 @@ level!(
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
+        qos::Qos,
+        qos::IngressPolicing,
         lldp::Lldp,
         link::Link,
         statistics::Counters,

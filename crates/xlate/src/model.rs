@@ -73,7 +73,12 @@ pub struct Bridge {
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
+    /// The DSCP that packets get which leave a port through a queue, by port and queue (Queue:dscp).
+    pub queue_marks: Arc<QueueMarks>,
 }
+
+/// The DSCP of packets by the port and the queue that they leave through.
+pub type QueueMarks = BTreeMap<PortNo, BTreeMap<u32, u8>>;
 
 impl Bridge {
     /// Sets the bundles to exactly these, also in the ports. A port in several bundles belongs to the last of them.

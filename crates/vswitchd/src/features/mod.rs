@@ -12,6 +12,7 @@ pub mod link;
 pub mod lldp;
 pub mod mac_table;
 pub mod mtu;
+pub mod qos;
 pub mod queues;
 pub mod routes;
 pub mod spanning_tree;
