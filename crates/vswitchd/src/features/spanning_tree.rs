@@ -253,7 +253,7 @@ impl Feature for SpanningTreePort {
         target.protocols.set(Protocol::STP, false);
     }
 
-    fn report(&self, of: PortReport<'_>, _: Report, txn: &mut Transaction<'_>) {
+    fn report(&self, of: PortReport<'_>, what: Report, txn: &mut Transaction<'_>) {
         let number = of.interfaces.first().and_then(|name| of.bridge.interfaces.get(name)?.ofport);
         let status = number.and_then(|port| {
             of.bridge.dp.switch.spanning_tree_port(BridgePort { bridge: of.bridge.ofproto.id(), port })
@@ -264,9 +264,12 @@ impl Feature for SpanningTreePort {
             Some((Flavour::Rstp, status)) => (None, Some(status)),
             None => (None, None),
         };
-        txn.set(of.row, port::STATUS, map(stp.map(|port| port.stp_column(now)).unwrap_or_default()));
-        txn.set(of.row, port::STATISTICS, counters(stp.map(|port| port.stp_counters()).unwrap_or_default()));
         txn.set(of.row, port::RSTP_STATUS, map(rstp.map(|port| port.rstp_column()).unwrap_or_default()));
+        // The time in a state is part of the status: the passage of time alone is not written.
+        if what != Report::Statistics {
+            txn.set(of.row, port::STATUS, map(stp.map(|port| port.stp_column(now)).unwrap_or_default()));
+        }
+        txn.set(of.row, port::STATISTICS, counters(stp.map(|port| port.stp_counters()).unwrap_or_default()));
         txn.set(of.row, port::RSTP_STATISTICS, counters(rstp.map(|port| port.rstp_counters(now)).unwrap_or_default()));
     }
 }
