@@ -35,7 +35,7 @@ struct Slot {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MirrorsSpec {
     mirrors: Vec<MirrorSpec>,
-    complaints: BTreeSet<Complaint>,
+    complaints: Vec<Complaint>,
 }
 
 /// The settings of a mirror.
@@ -55,7 +55,7 @@ struct MirrorSpec {
 }
 
 /// A line of the log.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Complaint {
     /// Of the module for mirrors.
     Mirror(String),
@@ -118,8 +118,8 @@ impl Feature for Mirrors {
                 Some(free) => *free = Some(Slot { row: mirror.row, counters: Arc::default() }),
                 None => {
                     let text = format!("maximum of {MAX_MIRRORS} port mirrors reached, cannot create {}", mirror.name);
-                    complaints.insert(Complaint::Mirror(text));
-                    complaints.insert(Complaint::BridgeError(format!("{} configuration is invalid", mirror.what)));
+                    complaints.push(Complaint::Mirror(text));
+                    complaints.push(Complaint::BridgeError(format!("{} configuration is invalid", mirror.what)));
                 }
             }
         }
@@ -169,12 +169,12 @@ struct OneMirror<'a> {
     /// The ports of the bridge.
     ports: &'a BTreeSet<Ref<Port>>,
     what: String,
-    complaints: &'a mut BTreeSet<Complaint>,
+    complaints: &'a mut Vec<Complaint>,
 }
 
 impl OneMirror<'_> {
     fn error(&mut self, text: &str) {
-        self.complaints.insert(Complaint::BridgeError(format!("{}{text}", self.what)));
+        self.complaints.push(Complaint::BridgeError(format!("{}{text}", self.what)));
     }
 
     /// Returns the settings of a mirror; `None` if it cannot be used.
@@ -231,7 +231,7 @@ impl OneMirror<'_> {
                 names.push(name);
             } else {
                 let text = format!("{} cannot match on nonexistent port {name}", self.what);
-                self.complaints.insert(Complaint::Bridge(text));
+                self.complaints.push(Complaint::Bridge(text));
             }
         }
         names
@@ -247,7 +247,7 @@ impl OneMirror<'_> {
             Ok(_) => "filter is invalid due to in_port field.".to_owned(),
             Err(error) => format!("filter is invalid: {text}: {error}"),
         };
-        self.complaints.insert(Complaint::Mirror(why));
+        self.complaints.push(Complaint::Mirror(why));
         self.error(" configuration is invalid");
         Err(())
     }
