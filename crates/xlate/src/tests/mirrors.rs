@@ -218,6 +218,7 @@ impl Flooding {
                 ipfix: None,
                 mirrors: Some(Arc::new(Mirrors::new(mirrors))),
                 flood_vlans: None,
+                queue_marks: Arc::clone(&like.queue_marks),
                 ..*like
             };
             bridge.set_bundles((1..=ports.len() as u32).map(|n| Bundle {
