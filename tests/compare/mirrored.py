@@ -100,11 +100,13 @@ def draw(rng):
         if rng.random() < 0.3:
             columns.append(f"other_config:qinq-ethtype={rng.choice(['802.1q', '802.1ad'])}")
         ports[f"p{n}"] = columns
-    actions = ["normal", "normal", "normal", "1,2,3,4", "mod_vlan_vid:5,2,3", "2,mod_vlan_vid:9,3,normal", "drop", "mod_dl_src:00:00:00:00:00:09,4,1"]
+    actions = ["normal", "normal", "normal", "1,2,3,4", "mod_vlan_vid:6,2,3", "2,mod_vlan_vid:6,3,normal", "drop", "mod_dl_src:00:00:00:00:00:09,4,1"]
     flows = ["priority=0,actions=normal"]
     flows += [f"in_port={n},actions={rng.choice(actions)}" for n in range(1, 5) if rng.random() < 0.4]
     pairs = {(rng.choice(VLANS), mac) for mac in ADDRESSES[:5] if rng.random() < 0.6}
-    fdb = [(f"p{rng.randint(1, 4)}", vlan, mac) for vlan, mac in sorted(pairs)]
+    # Ports that carry all VLANs: the peer also sends to learned ports what they do not carry.
+    whole = [name for name, columns in ports.items() if columns[1:] in ([], ["vlan_mode=trunk"])]
+    fdb = [(rng.choice(whole), vlan, mac) for vlan, mac in sorted(pairs)] if whole else []
     mirrors = []
     for n in range(rng.choice([0, 1, 1, 2, 3, 4])):
         columns = [f"name=m{n}"]

@@ -7,6 +7,7 @@ use crate::feature::{Feature, Report};
 use crate::levels::{BridgeLevel, BridgeReport, BridgeRows, BridgeTarget};
 use crate::reader::Reader;
 use base::PortNo;
+use flow::extract::ethertype;
 use flow::text::{PortNames, parse_exact_match};
 use flow::{Field, Match};
 use ovsdb_client::schemas::vswitch::{Mirror as MirrorRow, Port, bridge, mirror, port};
@@ -243,7 +244,7 @@ impl OneMirror<'_> {
             return Ok(None);
         }
         let why = match parse_exact_match(text, &AnyPort) {
-            Ok(filter) if filter.get(Field::InPortOxm).1 == 0 => return Ok(Some(Box::new(filter))),
+            Ok(filter) if filter.get(Field::InPortOxm).1 == 0 => return Ok(Some(Box::new(of_vlan_protocol(filter)))),
             Ok(_) => "filter is invalid due to in_port field.".to_owned(),
             Err(error) => format!("filter is invalid: {text}: {error}"),
         };
@@ -251,6 +252,19 @@ impl OneMirror<'_> {
         self.error(" configuration is invalid");
         Err(())
     }
+}
+
+/// Returns a filter on a VLAN tag with the protocol of the tag: the text cannot give another one than IEEE 802.1Q's.
+fn of_vlan_protocol(filter: Match) -> Match {
+    const PRESENT: u16 = 0x1000;
+    let (mut key, mut mask) = (filter.key().clone(), filter.mask().clone());
+    let (tci, tci_mask) = (key.vlan_tci(), mask.vlan_tci());
+    if tci & PRESENT == 0 {
+        return filter;
+    }
+    key.set_vlan(0, ethertype::VLAN, tci);
+    mask.set_vlan(0, u16::MAX, tci_mask);
+    Match::new(&key, mask)
 }
 
 /// Knows a port of any name: a filter with a port is wrong, whichever that is.
