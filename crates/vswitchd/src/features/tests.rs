@@ -291,10 +291,8 @@ fn unsupported_settings_give_warnings() {
     let uuid = json!(["uuid", id(99)]);
     for (bridge, warnings) in [
         (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
-        (json!({"mirrors": uuid}), bridge_of::<OfBridge>),
         (json!({"netflow": uuid}), bridge_of::<OfBridge>),
         (json!({"sflow": uuid}), bridge_of::<OfBridge>),
-        (json!({"flood_vlans": 3}), bridge_of::<OfBridge>),
     ]
     .map(|(bridge, read)| (bridge.clone(), read(&bridge).1))
     .into_iter()
