@@ -18,8 +18,8 @@ pub mod select;
 pub mod show;
 
 pub use machine::{
-    BondSettings, BondStatus, Carrier, Effect, Lacp, LogLevel, MemberSettings, MemberStatus, Mode, Negotiation, Settings,
-    Statistics, Timeout,
+    BondSettings, BondStatus, Carrier, Effect, Lacp, LogLevel, MemberSettings, MemberStatus, Mode, Negotiation,
+    Settings, Statistics, Timeout,
 };
 pub use pdu::{Info, Malformed, Pdu, SlowFrame, State};
 pub use select::Currency;

@@ -68,9 +68,8 @@ impl State {
     pub const EXPIRED: Self = Self(1 << 7);
 
     /// The flags' names in the output of Open vSwitch, by bit.
-    const NAMES: [&str; 8] = [
-        "activity", "timeout", "aggregation", "synchronized", "collecting", "distributing", "defaulted", "expired",
-    ];
+    const NAMES: [&str; 8] =
+        ["activity", "timeout", "aggregation", "synchronized", "collecting", "distributing", "defaulted", "expired"];
 
     /// Returns true if all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
@@ -170,7 +169,8 @@ pub enum SlowFrame {
 impl SlowFrame {
     /// Parses a frame, which begins with its Ethernet header; VLAN tags are skipped.
     pub fn parse(frame: &[u8]) -> Result<Self, Malformed> {
-        let pdu: &[u8; PDU_LEN] = payload(frame).ok_or(Malformed::NotSlow)?.first_chunk().ok_or(Malformed::Truncated)?;
+        let pdu: &[u8; PDU_LEN] =
+            payload(frame).ok_or(Malformed::NotSlow)?.first_chunk().ok_or(Malformed::Truncated)?;
         match pdu[0] {
             LACP => Pdu::parse(pdu).map(Self::Lacp),
             MARKER => Ok(Self::Marker),

@@ -6,7 +6,6 @@
 
 use crate::pdu::{Info, State};
 use base::MacAddr;
-use std::cmp::Reverse;
 
 /// How current a member's information about its partner is (IEEE 802.1AX-2020 6.4.11, the receive machine).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,8 +57,8 @@ pub enum Fallback {
 pub struct Selection {
     /// Whether each candidate is attached.
     pub attached: Vec<bool>,
-    /// The lead member, if any member has a partner.
-    pub lead: Option<usize>,
+    /// Whether there is a lead member.
+    pub has_lead: bool,
     /// The members whose partner is their own system.
     pub loopbacks: Vec<usize>,
 }
@@ -79,33 +78,23 @@ impl Candidate {
 
 /// Selects members of a bond whose own system identifier is `system`.
 pub fn select(candidates: &[Candidate], system: MacAddr, fallback: Fallback) -> Selection {
-    // A working partner is kept while members with a better priority lead elsewhere.
-    let working = candidates
-        .iter()
-        .filter(|candidate| candidate.currency == Currency::Current && candidate.attached)
-        .min_by_key(|candidate| candidate.priority())
-        .map(|candidate| candidate.partner.system);
     let is_loopback = |candidate: &Candidate| candidate.partner.system == system;
-    let eligible = |candidate: &Candidate| {
-        !is_loopback(candidate)
-            && candidate.currency != Currency::Defaulted
-            && working.is_none_or(|working| candidate.partner.system == working)
+    let has_partner = |candidate: &Candidate| !is_loopback(candidate) && candidate.currency != Currency::Defaulted;
+    let is_working = |candidate: &Candidate| candidate.attached && candidate.currency == Currency::Current;
+    // Partners may announce the same port on two links; then an attached member is better.
+    let rank = |candidate: &&Candidate| (candidate.priority(), !candidate.attached);
+    let best = |is_eligible: &dyn Fn(&Candidate) -> bool| {
+        candidates.iter().filter(|candidate| is_eligible(candidate)).min_by_key(rank)
     };
-    // Of several keys of that partner, one whose member carries traffic already is kept.
-    let rank = |candidate: &Candidate| {
-        let carries = candidate.attached && candidate.partner.state.contains(State::SYNCHRONIZED);
-        (Reverse(carries), candidate.priority())
+    // A partner that works is kept, although members with a better priority lead elsewhere.
+    let lead = best(&is_working).or_else(|| best(&has_partner));
+    let is_attached = |candidate: &Candidate| match lead {
+        Some(lead) => has_partner(candidate) && candidate.partner_group() == lead.partner_group(),
+        None => fallback == Fallback::ActiveBackup && !is_loopback(candidate),
     };
-    let lead = (0..candidates.len())
-        .filter(|n| eligible(&candidates[*n]))
-        .min_by_key(|n| rank(&candidates[*n]));
-    let attached = candidates.iter().map(|candidate| match lead {
-        Some(lead) => eligible(candidate) && candidate.partner_group() == candidates[lead].partner_group(),
-        None => !is_loopback(candidate) && fallback == Fallback::ActiveBackup,
-    });
     Selection {
-        attached: attached.collect(),
-        lead,
+        attached: candidates.iter().map(is_attached).collect(),
+        has_lead: lead.is_some(),
         loopbacks: (0..candidates.len()).filter(|n| is_loopback(&candidates[*n])).collect(),
     }
 }

@@ -146,7 +146,7 @@ impl Bond {
         for (member, attached) in self.members.values_mut().zip(&selection.attached) {
             member.attached = *attached;
         }
-        self.negotiation = if selection.lead.is_some() { Negotiation::Negotiated } else { Negotiation::Configured };
+        self.negotiation = if selection.has_lead { Negotiation::Negotiated } else { Negotiation::Configured };
         let names: Vec<_> = self.members.values().map(|member| &member.settings.name).collect();
         effects.extend(selection.loopbacks.into_iter().map(|n| {
             let line = format!("member {}: Loopback detected. Interface is connected to its own bond", names[n]);
