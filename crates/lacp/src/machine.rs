@@ -126,7 +126,7 @@ pub enum Effect {
         /// The frame, without frame check sequence.
         frame: Vec<u8>,
     },
-    /// A member may carry traffic from now on, or may not. New members may not at first.
+    /// A member may carry traffic from now on, or may not. Each new member is reported once.
     MayEnable {
         /// The member.
         port: BridgePort,
@@ -156,7 +156,9 @@ pub enum Effect {
 /// The level of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
-    /// A warning.
+    /// A warning that a bond is connected to itself.
+    Loop,
+    /// A warning about a frame.
     Warn,
     /// Information.
     Info,
@@ -182,6 +184,12 @@ pub struct Lacp {
 
 /// Numbers bonds in order of their creation.
 type BondId = u64;
+
+impl Default for Lacp {
+    fn default() -> Self {
+        Self::new(Millis(0))
+    }
+}
 
 impl Lacp {
     /// Creates a machine without bonds.
@@ -276,6 +284,11 @@ impl Lacp {
     /// Returns true if a port may carry traffic as far as LACP is concerned; `None` if it has no LACP.
     pub fn may_enable(&self, port: BridgePort) -> Option<bool> {
         self.bonds.get(self.members.get(&port)?)?.may_enable(port)
+    }
+
+    /// Returns true if a port has a partner, or waits for its first one; `None` if it has no LACP.
+    pub fn has_partner(&self, port: BridgePort) -> Option<bool> {
+        self.bonds.get(self.members.get(&port)?)?.has_partner(port)
     }
 
     fn bond_of(&mut self, port: BridgePort) -> Option<(BondId, &mut Bond)> {

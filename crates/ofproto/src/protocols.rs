@@ -5,6 +5,7 @@
 //! - `lldp` and the other files named after protocols: settings and status of each.
 
 pub(crate) mod hosted;
+mod lacp;
 mod lldp;
 
 use crate::revalidate::Change;
@@ -13,6 +14,7 @@ use ::lldp::Lldp;
 use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
 use hosted::{Host, Hosted};
+use lacp::LacpMachine;
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
@@ -28,6 +30,7 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
+    pub(crate) lacp: Hosted<LacpMachine>,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -41,6 +44,7 @@ impl Protocols {
         let engine = Engine::new(clock.clone(), overlay, switch);
         Self {
             lldp: Hosted::new(&engine),
+            lacp: Hosted::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -49,8 +53,11 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 1] {
-        [&self.lldp]
+    fn hosts(&self) -> [&dyn Host; 2] {
+        [
+            &self.lldp, //
+            &self.lacp,
+        ]
     }
 }
 

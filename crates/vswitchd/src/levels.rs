@@ -4,7 +4,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
+    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp, link, lldp,
     mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -247,7 +247,18 @@ level!(
         in_band::InBand,
     ]
 );
-level!(PortLevel, PortRows<'a>, PortTarget, PortReport<'a>, [unsupported::OfPort, vlan::Vlan, address::PortAddress]);
+level!(
+    PortLevel,
+    PortRows<'a>,
+    PortTarget,
+    PortReport<'a>,
+    [
+        unsupported::OfPort,
+        vlan::Vlan,
+        address::PortAddress,
+        lacp::Lacp,
+    ]
+);
 level!(
     InterfaceLevel,
     InterfaceRows<'a>,
@@ -259,6 +270,7 @@ level!(
         mtu::Mtu,
         queues::Queues,
         lldp::Lldp,
+        lacp::Member,
         link::Link,
         statistics::Counters,
     ]

@@ -38,7 +38,8 @@ struct Member {
     next_transmit: Millis,
     /// When the information about the partner expires, or the member without current information gives up.
     timeout: Millis,
-    reported_may_enable: bool,
+    /// `None` for a new member.
+    reported_may_enable: Option<bool>,
     reported_currency: Currency,
     statistics: Statistics,
 }
@@ -150,7 +151,7 @@ impl Bond {
         let names: Vec<_> = self.members.values().map(|member| &member.settings.name).collect();
         effects.extend(selection.loopbacks.into_iter().map(|n| {
             let line = format!("member {}: Loopback detected. Interface is connected to its own bond", names[n]);
-            Effect::Log { level: LogLevel::Warn, line }
+            Effect::Log { level: LogLevel::Loop, line }
         }));
     }
 
@@ -180,7 +181,7 @@ impl Bond {
         for (port, member) in &mut self.members {
             has_changed |= std::mem::replace(&mut member.reported_currency, member.currency) != member.currency;
             let may_enable = member.may_enable(fallback);
-            if std::mem::replace(&mut member.reported_may_enable, may_enable) != may_enable {
+            if member.reported_may_enable.replace(may_enable) != Some(may_enable) {
                 effects.push(Effect::MayEnable { port: *port, may_enable });
             }
         }
@@ -196,6 +197,10 @@ impl Bond {
 
     pub(super) fn may_enable(&self, port: BridgePort) -> Option<bool> {
         self.members.get(&port).map(|member| member.may_enable(self.settings.fallback))
+    }
+
+    pub(super) fn has_partner(&self, port: BridgePort) -> Option<bool> {
+        self.members.get(&port).map(|member| member.currency != Currency::Defaulted)
     }
 
     /// The operational key of all members.
@@ -278,7 +283,7 @@ impl Member {
             announced: Info::default(),
             next_transmit: Millis(0),
             timeout: Millis(0),
-            reported_may_enable: false,
+            reported_may_enable: None,
             reported_currency: Currency::Defaulted,
             statistics: Statistics::default(),
         }

@@ -61,10 +61,3 @@ pub struct MemberStatus {
     /// Counters.
     pub statistics: Statistics,
 }
-
-impl MemberStatus {
-    /// The value of the column `lacp_current`: whether the member has a partner.
-    pub fn has_partner(&self) -> bool {
-        self.currency != Currency::Defaulted
-    }
-}

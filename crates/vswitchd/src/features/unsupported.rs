@@ -12,8 +12,7 @@ use ovsdb_client::typed::{AnyColumn, Row};
 const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
-const PORT_KEYS: &[&str] = &["bond-primary", "lacp-system-id"];
-const INTERFACE_KEYS: &[&str] = &["lacp-port-id", "lacp-aggregation-key"];
+const PORT_KEYS: &[&str] = &["bond-primary"];
 
 fn warn_of_keys(reader: &Reader<'_>, what: &str, config: Config<'_>, keys: &[&str]) {
     for key in keys.iter().filter(|key| config.get(**key).is_some()) {
@@ -80,15 +79,12 @@ impl Feature for OfPort {
     type Level = PortLevel;
     type Spec = ();
     const NAME: &'static str = "unsupported-port";
-    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, QOS, LACP } };
+    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, QOS } };
 
     fn read(reader: &Reader<'_>, rows: PortRows<'_>) {
         let (what, row) = (rows.what(), rows.port);
         warn_of_keys(reader, &what, row.get(port::OTHER_CONFIG), PORT_KEYS);
         reader.unsupported(&what, row, port::QOS, "QoS");
-        if row.get(port::LACP).is_some_and(|lacp| lacp != Ok(port::Lacp::Off)) {
-            reader.warn(format!("{what}: LACP is configured, which is not supported"));
-        }
     }
 }
 
@@ -102,13 +98,12 @@ impl Feature for OfInterface {
     const NAME: &'static str = "unsupported-interface";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         interface {
-            NAME, OTHER_CONFIG, BFD, CFM_MPID, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
+            NAME, BFD, CFM_MPID, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
         let (what, row) = (rows.what(), rows.interface);
-        warn_of_keys(reader, &what, row.get(interface::OTHER_CONFIG), INTERFACE_KEYS);
         reader.unsupported(&what, row, interface::BFD, "BFD");
         reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
         if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
