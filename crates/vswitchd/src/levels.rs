@@ -4,7 +4,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp, link, lldp,
+    self, address, bond, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp, link, lldp,
     mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -256,6 +256,7 @@ level!(
         unsupported::OfPort,
         vlan::Vlan,
         address::PortAddress,
+        bond::Bond,
         lacp::Lacp,
     ]
 );

@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{lacp, lldp};
+use crate::features::{bond, lacp, lldp};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,6 +135,9 @@ impl Enabled {
 pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>, devices: &Devices) {
     if changed.contains(Protocol::LLDP) {
         lldp::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BOND) {
+        bond::configure(bridges, devices);
     }
     if changed.contains(Protocol::LACP) {
         lacp::configure(bridges, devices);

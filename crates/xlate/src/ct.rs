@@ -112,6 +112,7 @@ impl Xlate<'_> {
             hashed: self.packet.hashed,
             tracked: true,
             paused: false,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);

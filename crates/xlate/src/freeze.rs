@@ -65,6 +65,8 @@ pub struct Frozen {
     pub(crate) tracked: bool,
     /// True if it waits for a controller to resume the packet.
     pub paused: bool,
+    /// The bond by a member of which the packet leaves when it resumes, by its hash; nothing else is left to do then.
+    pub(crate) bond: Option<Arc<str>>,
 }
 
 /// The remaining actions of a list.
@@ -317,8 +319,8 @@ impl Frozen {
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
-    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, .. } = frozen;
-    (bridge, words, stack, table, action_set).hash(&mut state);
+    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, bond, .. } = frozen;
+    (bridge, words, stack, table, action_set, bond).hash(&mut state);
     (in_action_set, in_group, packet_out, hashed, tracked, paused).hash(&mut state);
     for FrozenList { actions, next, context, is_rule } in lists {
         (actions.get(*next..), next, context.table, context.cookie, context.is_miss, is_rule).hash(&mut state);
@@ -395,6 +397,7 @@ impl Xlate<'_> {
             hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
             paused,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);
@@ -431,6 +434,7 @@ impl Xlate<'_> {
             hashed: false,
             tracked: false,
             paused: false,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else { return 0 };
         let id = state.id;
@@ -518,9 +522,10 @@ impl Xlate<'_> {
         if self.tracer.is_on() {
             self.trace_resumed(frozen);
         }
-        match frozen.table {
-            Some(table) => self.begin_in(table),
-            None => self.run_frozen(&frozen.lists),
+        match (frozen.table, &frozen.bond) {
+            (Some(table), _) => self.begin_in(table),
+            (None, Some(bond)) => self.output_hashed(bond),
+            (None, None) => self.run_frozen(&frozen.lists),
         }
         self.pos.in_action_set = false;
         match frozen.table {
@@ -583,6 +588,7 @@ mod tests {
             hashed: false,
             tracked: false,
             paused: false,
+            bond: None,
         }
     }
 

@@ -6,9 +6,11 @@
 use super::hosted::Configurable;
 use crate::switch::Switch;
 use base::{BridgePort, Millis};
-use lacp::{BondStatus, Effect, Lacp, LogLevel, Settings};
+use bond::LacpStatus;
+use lacp::{BondStatus, Effect, Lacp, LogLevel, Negotiation, Settings};
 use protocols::{Accepts, Frame, Machine, PortState, Protocol};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use vlog::{RateLimit, dbg_rl, info_rl, warn_rl};
 
 /// Lines about frames, and about loops.
@@ -74,6 +76,18 @@ impl Switch {
     /// Enables LACP on exactly these bonds. The engine's thread has to run ([`Switch::start_protocols`]).
     pub fn configure_lacp(&self, settings: Settings) {
         self.protocols.lacp.configure(self, settings);
+        // Bonds may be new.
+        self.lacp_changed();
+    }
+
+    /// Reports the state of the negotiation to bonds. They learn of members from the overlay.
+    pub(crate) fn lacp_changed(&self) {
+        let status = |bond: &BondStatus| match bond.negotiation {
+            Negotiation::Negotiated => LacpStatus::Negotiated,
+            Negotiation::Configured => LacpStatus::Configured,
+        };
+        let bonds = self.lacp_status().iter().map(|bond| (Arc::from(bond.name.as_str()), status(bond))).collect();
+        self.set_bonds_lacp(&bonds, BTreeSet::new());
     }
 
     /// Returns the state of LACP on its bonds, in the order of their creation.

@@ -254,7 +254,6 @@ fn unsupported_settings_give_warnings() {
     for warnings in [
         port_of::<OfPort>(&json!({"qos": uuid})).1,
         port_of::<Lacp>(&json!({"lacp": "active", "other_config": ["map", [["lacp-system-id", "p"]]]})).1,
-        port_of::<OfPort>(&other_config(&[("bond-primary", "p")])).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");

@@ -12,7 +12,6 @@ use ovsdb_client::typed::{AnyColumn, Row};
 const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
-const PORT_KEYS: &[&str] = &["bond-primary"];
 
 fn warn_of_keys(reader: &Reader<'_>, what: &str, config: Config<'_>, keys: &[&str]) {
     for key in keys.iter().filter(|key| config.get(**key).is_some()) {
@@ -79,11 +78,10 @@ impl Feature for OfPort {
     type Level = PortLevel;
     type Spec = ();
     const NAME: &'static str = "unsupported-port";
-    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, QOS } };
+    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, QOS } };
 
     fn read(reader: &Reader<'_>, rows: PortRows<'_>) {
         let (what, row) = (rows.what(), rows.port);
-        warn_of_keys(reader, &what, row.get(port::OTHER_CONFIG), PORT_KEYS);
         reader.unsupported(&what, row, port::QOS, "QoS");
     }
 }
