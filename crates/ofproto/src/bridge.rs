@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
-use xlate::model::{PriorityTags, new_tables};
+use xlate::model::{PriorityTags, QueueMarks, new_tables};
 use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
 
 mod view;
@@ -65,6 +65,7 @@ struct State {
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
     dhcp_to_local: bool,
+    queue_marks: Arc<QueueMarks>,
     fragments: FragHandling,
     miss_to_controller: bool,
 }
@@ -342,6 +343,27 @@ impl Ofproto {
     /// Sets whether NORMAL forwards frames to reserved addresses.
     pub fn set_forward_bpdu(&self, on: bool) {
         if std::mem::replace(&mut self.state.write().forward_bpdu, on) != on {
+            self.rebuild();
+        }
+    }
+
+    /// Sets the DSCP of packets that leave these ports, by queue; a port without entries leaves packets as they are.
+    pub fn set_queue_marks(&self, ports: impl IntoIterator<Item = (PortNo, BTreeMap<u32, u8>)>) {
+        let mut is_changed = false;
+        for (no, marks) in ports {
+            let mut state = self.state.write();
+            if state.queue_marks.get(&no).map_or(marks.is_empty(), |old| *old == marks) {
+                continue;
+            }
+            is_changed = true;
+            let all = Arc::make_mut(&mut state.queue_marks);
+            if marks.is_empty() {
+                all.remove(&no);
+            } else {
+                all.insert(no, marks);
+            }
+        }
+        if is_changed {
             self.rebuild();
         }
     }

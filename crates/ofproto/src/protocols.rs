@@ -8,6 +8,7 @@ mod bond;
 pub(crate) mod hosted;
 mod lacp;
 mod lldp;
+mod spanning_tree;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -19,6 +20,7 @@ use lacp::LacpMachine;
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
+use spanning_tree::Trees;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use xlate::translate::Start;
@@ -33,6 +35,7 @@ pub(crate) struct Protocols {
     pub(crate) lldp: Hosted<Lldp>,
     pub(crate) bonds: bond::HostedBonds,
     pub(crate) lacp: Hosted<LacpMachine>,
+    pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -48,6 +51,7 @@ impl Protocols {
             lldp: Hosted::new(&engine),
             bonds: bond::HostedBonds::new(&engine, switch),
             lacp: Hosted::new(&engine),
+            trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -56,10 +60,11 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 2] {
+    fn hosts(&self) -> [&dyn Host; 3] {
         [
             &self.lldp, //
             &self.lacp,
+            &self.trees.hosted,
         ]
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{bond, lacp, lldp};
+use crate::features::{bond, lacp, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,6 +141,9 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     }
     if changed.contains(Protocol::LACP) {
         lacp::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::STP) {
+        spanning_tree::configure(bridges, devices);
     }
 }
 

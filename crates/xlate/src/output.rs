@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
+/// The bits of a DSCP (RFC 2474).
+const DSCP_MASK: u128 = 0x3f;
 
 impl Xlate<'_> {
     /// Executes the `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
@@ -80,7 +82,26 @@ impl Xlate<'_> {
                 .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
             return self.note_drop(DropReason::PortBlocked);
         }
+        let before = self.mark_for_queue(no);
         self.leave_by(port);
+        if let Some(before) = before {
+            self.write(Field::IpDscp, before, DSCP_MASK);
+        }
+    }
+
+    /// Gives an IP packet the DSCP of the queue of a port that it leaves through, if that has one. Returns the one before.
+    fn mark_for_queue(&mut self, no: PortNo) -> Option<u128> {
+        let marks = self.pos.bridge.queue_marks.get(&no)?;
+        self.out.reads.note_field(Field::SkbPriority);
+        let queue = self.packet.key.get(Field::SkbPriority);
+        let mark = marks.get(&u32::try_from(queue).ok()?)?;
+        if !self.has(Prereq::Ip) {
+            return None;
+        }
+        self.out.reads.note_field(Field::IpDscp);
+        let before = self.packet.key.get(Field::IpDscp);
+        self.write(Field::IpDscp, (*mark).into(), DSCP_MASK);
+        Some(before)
     }
 
     /// Outputs a frame of a protocol: protocols send on ports that they block for others.

@@ -16,7 +16,7 @@ use super::queues::Queues;
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
-use super::unsupported::{OfBridge, OfInterface, OfPort, OfSwitch};
+use super::unsupported::{OfBridge, OfInterface, OfSwitch};
 use super::vlan::{Vlan, VlanSpec};
 use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
@@ -70,7 +70,8 @@ impl TestLevel for PortLevel {
 
 impl TestLevel for InterfaceLevel {
     fn rows(db: &Replica) -> InterfaceRows<'_> {
-        InterfaceRows { bridge: row(db, 2), interface: row(db, 6) }
+        let port: Row<'_, db::Port> = row(db, 5);
+        InterfaceRows { bridge: row(db, 2), port: port.reference(), interface: row(db, 6) }
     }
 }
 
@@ -143,7 +144,6 @@ fn without_values_settings_are_the_default_ones() {
     }
     check::<OfSwitch>();
     check::<OfBridge>();
-    check::<OfPort>();
     check::<OfInterface>();
     check::<Identity>();
     check::<ForwardBpdu>();
@@ -155,6 +155,8 @@ fn without_values_settings_are_the_default_ones() {
     check::<InterfaceAddress>();
     check::<Mtu>();
     check::<Queues>();
+    check::<Lacp>();
+    check::<Member>();
     check::<Lldp>();
     check::<Tls>();
     check::<TuningFeature>();
@@ -235,9 +237,7 @@ fn flow_tables() {
 fn unsupported_settings_give_warnings() {
     let uuid = json!(["uuid", id(99)]);
     for (bridge, warnings) in [
-        (json!({"stp_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
-        (json!({"rstp_enable": true}), bridge_of::<OfBridge>),
-        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge>),
+        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
         (json!({"mirrors": uuid}), bridge_of::<OfBridge>),
         (json!({"netflow": uuid}), bridge_of::<OfBridge>),
         (json!({"sflow": uuid}), bridge_of::<OfBridge>),
@@ -247,19 +247,17 @@ fn unsupported_settings_give_warnings() {
     .into_iter()
     .chain([
         (json!("protocols"), bridge_of::<Controllers>(&json!({"protocols": "OpenFlow16"})).1),
-        (json!("queue"), bridge_of::<InBand>(&other_config(&[("in-band-queue", "3")])).1),
+        (json!("queue"), bridge_of::<InBand>(&other_config(&[("in-band-queue", "three")])).1),
     ]) {
         assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{bridge}: {warnings:?}");
     }
     for warnings in [
-        port_of::<OfPort>(&json!({"qos": uuid})).1,
         port_of::<Lacp>(&json!({"lacp": "active", "other_config": ["map", [["lacp-system-id", "p"]]]})).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");
     }
     for warnings in [
-        interface_of::<OfInterface>(&json!({"ingress_policing_rate": 1000})).1,
         interface_of::<OfInterface>(&json!({"bfd": ["map", [["enable", "true"]]]})).1,
         interface_of::<OfInterface>(&json!({"cfm_mpid": 7})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["enable", "perhaps"]]]})).1,
@@ -288,7 +286,10 @@ fn unsupported_settings_give_warnings() {
 fn lacp_has_settings_of_ports_and_interfaces() {
     let of = |row: Value| {
         let (spec, warnings) = port_of::<Lacp>(&row);
-        (spec.map(|spec| (spec.mode, spec.timeout, spec.system.map(|mac| mac.to_string()), spec.system_priority)), warnings)
+        (
+            spec.map(|spec| (spec.mode, spec.timeout, spec.system.map(|mac| mac.to_string()), spec.system_priority)),
+            warnings,
+        )
     };
     let config = |lacp: &str, pairs: &[[&str; 2]]| json!({"lacp": lacp, "other_config": ["map", pairs]});
     assert_eq!(of(json!({})), (None, vec![]));
@@ -298,9 +299,10 @@ fn lacp_has_settings_of_ports_and_interfaces() {
     let system = Some("02:00:00:00:00:88".to_owned());
     assert_eq!(of(config("active", &all)), (Some((Mode::Active, Timeout::Fast, system, Some(65535))), vec![]));
     // In the words of Open vSwitch.
-    for (text, complaint) in
-        [("foo", "LACP system ID (foo) must be an Ethernet address."), ("00:00:00:00:00:00", "Invalid zero LACP system ID.")]
-    {
+    for (text, complaint) in [
+        ("foo", "LACP system ID (foo) must be an Ethernet address."),
+        ("00:00:00:00:00:00", "Invalid zero LACP system ID."),
+    ] {
         assert_eq!(of(config("active", &[["lacp-system-id", text]])), (None, vec![format!("port p: {complaint}")]));
     }
     let (spec, warnings) = of(config("active", &[["lacp-system-priority", "0"], ["lacp-time", "quick"]]));

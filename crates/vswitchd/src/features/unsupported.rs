@@ -1,10 +1,10 @@
 //! Settings of Open vSwitch that are not supported: each gives a warning, so that nothing is ignored silently.
 
 use crate::feature::Feature;
-use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
+use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, SwitchLevel};
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch, port};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -52,7 +52,7 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
+            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
@@ -62,27 +62,11 @@ impl Feature for OfBridge {
         reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
         reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
         reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
-        for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
+        for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
         }
-    }
-}
-
-/// Of a port.
-#[derive(Debug, Default)]
-pub struct OfPort;
-
-impl Feature for OfPort {
-    type Level = PortLevel;
-    type Spec = ();
-    const NAME: &'static str = "unsupported-port";
-    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, QOS } };
-
-    fn read(reader: &Reader<'_>, rows: PortRows<'_>) {
-        let (what, row) = (rows.what(), rows.port);
-        reader.unsupported(&what, row, port::QOS, "QoS");
     }
 }
 
@@ -95,17 +79,12 @@ impl Feature for OfInterface {
     type Spec = ();
     const NAME: &'static str = "unsupported-interface";
     const COLUMNS: &'static [AnyColumn] = &columns! {
-        interface {
-            NAME, BFD, CFM_MPID, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
-        }
+        interface { NAME, BFD, CFM_MPID }
     };
 
     fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
         let (what, row) = (rows.what(), rows.interface);
         reader.unsupported(&what, row, interface::BFD, "BFD");
         reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
-        if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
-            reader.warn(format!("{what}: ingress policing is configured, which is not supported"));
-        }
     }
 }

@@ -177,6 +177,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            queue_marks: Default::default(),
             ipfix: None,
         };
         bridge.set_bundles(bundles);
