@@ -6,6 +6,7 @@
 
 mod bond;
 pub(crate) mod hosted;
+mod lacp;
 mod lldp;
 mod spanning_tree;
 
@@ -15,6 +16,7 @@ use ::lldp::Lldp;
 use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
 use hosted::{Host, Hosted};
+use lacp::LacpMachine;
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
@@ -32,6 +34,7 @@ pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
     pub(crate) bonds: bond::HostedBonds,
+    pub(crate) lacp: Hosted<LacpMachine>,
     pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
@@ -47,6 +50,7 @@ impl Protocols {
         Self {
             lldp: Hosted::new(&engine),
             bonds: bond::HostedBonds::new(&engine, switch),
+            lacp: Hosted::new(&engine),
             trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
@@ -56,8 +60,12 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 2] {
-        [&self.lldp, &self.trees.hosted]
+    fn hosts(&self) -> [&dyn Host; 3] {
+        [
+            &self.lldp, //
+            &self.lacp,
+            &self.trees.hosted,
+        ]
     }
 }
 
@@ -199,6 +207,9 @@ impl Outlet for Switch {
     }
 
     fn status_changed(&self, protocol: Protocol) {
+        if protocol == Protocol::LACP {
+            self.lacp_changed();
+        }
         if let Some(call) = self.protocols.on_status_change.get() {
             call(protocol);
         }

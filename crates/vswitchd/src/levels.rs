@@ -4,7 +4,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp,
     link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
     versions, vlan, zone_limits,
 };
@@ -258,7 +258,14 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond,]
+    [
+        unsupported::OfPort,
+        vlan::Vlan,
+        address::PortAddress,
+        spanning_tree::SpanningTreePort,
+        bond::Bond,
+        lacp::Lacp,
+    ]
 );
 level!(
     InterfaceLevel,
@@ -273,6 +280,7 @@ level!(
         qos::Qos,
         qos::IngressPolicing,
         lldp::Lldp,
+        lacp::Member,
         link::Link,
         statistics::Counters,
     ]

@@ -10,6 +10,7 @@ pub mod forward_bpdu;
 pub mod identity;
 pub mod in_band;
 pub mod ipfix;
+pub mod lacp;
 pub mod link;
 pub mod lldp;
 pub mod mac_table;

@@ -8,6 +8,7 @@ use super::forward_bpdu::ForwardBpdu;
 use super::identity::Identity;
 use super::in_band::InBand;
 use super::ipfix::Ipfix;
+use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
@@ -16,12 +17,13 @@ use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, S
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
-use super::unsupported::{OfBridge, OfInterface, OfPort, OfSwitch};
+use super::unsupported::{OfBridge, OfInterface, OfSwitch};
 use super::vlan::{Vlan, VlanSpec};
 use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
 use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
 use crate::reader::Reader;
+use ::lacp::{Mode, Timeout};
 use ::tls::CaCert;
 use flow::Field;
 use ofproto::{IpfixSettings, RateLimit, Settings, TableSettings};
@@ -143,7 +145,6 @@ fn without_values_settings_are_the_default_ones() {
     }
     check::<OfSwitch>();
     check::<OfBridge>();
-    check::<OfPort>();
     check::<OfInterface>();
     check::<Identity>();
     check::<ForwardBpdu>();
@@ -155,6 +156,8 @@ fn without_values_settings_are_the_default_ones() {
     check::<InterfaceAddress>();
     check::<Mtu>();
     check::<Queues>();
+    check::<Lacp>();
+    check::<Member>();
     check::<Lldp>();
     check::<Tls>();
     check::<TuningFeature>();
@@ -303,8 +306,7 @@ fn unsupported_settings_give_warnings() {
         assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{bridge}: {warnings:?}");
     }
     for warnings in [
-        port_of::<OfPort>(&json!({"lacp": "active"})).1,
-        port_of::<OfPort>(&other_config(&[("lacp-system-id", "p")])).1,
+        port_of::<Lacp>(&json!({"lacp": "active", "other_config": ["map", [["lacp-system-id", "p"]]]})).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");
@@ -332,6 +334,41 @@ fn unsupported_settings_give_warnings() {
         assert_eq!(warnings, [format!("switch: other_config:{key} is set, which is not supported")]);
     }
     assert_eq!(with_more::<OfSwitch>(&json!({}), &root("hw-offload-priority")).1, Vec::<String>::new());
+}
+
+#[test]
+fn lacp_has_settings_of_ports_and_interfaces() {
+    let of = |row: Value| {
+        let (spec, warnings) = port_of::<Lacp>(&row);
+        (
+            spec.map(|spec| (spec.mode, spec.timeout, spec.system.map(|mac| mac.to_string()), spec.system_priority)),
+            warnings,
+        )
+    };
+    let config = |lacp: &str, pairs: &[[&str; 2]]| json!({"lacp": lacp, "other_config": ["map", pairs]});
+    assert_eq!(of(json!({})), (None, vec![]));
+    assert_eq!(of(config("off", &[["lacp-system-id", "bad"]])), (None, vec![]));
+    assert_eq!(of(config("passive", &[])), (Some((Mode::Passive, Timeout::Slow, None, None)), vec![]));
+    let all = [["lacp-time", "FAST"], ["lacp-system-id", "02:00:00:00:00:88x"], ["lacp-system-priority", "65535"]];
+    let system = Some("02:00:00:00:00:88".to_owned());
+    assert_eq!(of(config("active", &all)), (Some((Mode::Active, Timeout::Fast, system, Some(65535))), vec![]));
+    // In the words of Open vSwitch.
+    for (text, complaint) in [
+        ("foo", "LACP system ID (foo) must be an Ethernet address."),
+        ("00:00:00:00:00:00", "Invalid zero LACP system ID."),
+    ] {
+        assert_eq!(of(config("active", &[["lacp-system-id", text]])), (None, vec![format!("port p: {complaint}")]));
+    }
+    let (spec, warnings) = of(config("active", &[["lacp-system-priority", "0"], ["lacp-time", "quick"]]));
+    assert_eq!((spec, warnings.len()), (Some((Mode::Active, Timeout::Slow, None, None)), 2));
+    let member = |pairs: &[[&str; 2]]| {
+        let (spec, warnings) = interface_of::<Member>(&json!({"other_config": ["map", pairs]}));
+        ((spec.port_id, spec.port_priority, spec.key), warnings.len())
+    };
+    let all = [["lacp-port-id", "1"], ["lacp-port-priority", "2"], ["lacp-aggregation-key", "65535"]];
+    assert_eq!(member(&all), ((Some(1), Some(2), Some(65535)), 0));
+    let bad = [["lacp-port-id", "0"], ["lacp-port-priority", "65536"], ["lacp-aggregation-key", "x"]];
+    assert_eq!(member(&bad), ((None, None, None), 3));
 }
 
 #[test]
