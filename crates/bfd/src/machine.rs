@@ -8,7 +8,7 @@ use crate::session::{Column, Session, SessionStatus};
 use crate::settings::SessionSettings;
 use base::rng::Rng;
 use base::{BridgePort, Millis};
-use protocols::Wheel;
+use protocols::{Frame, PortState, Wheel};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use vlog::{Admission, RateLimit};
@@ -61,6 +61,12 @@ pub struct Bfd {
     effects: Vec<Effect>,
     /// The timers that have expired, kept for its memory.
     due: Vec<BridgePort>,
+}
+
+impl Default for Bfd {
+    fn default() -> Self {
+        Self::new(Rng::from_entropy().next_u64(), Millis(0))
+    }
 }
 
 #[derive(Debug)]
@@ -230,6 +236,28 @@ impl Bfd {
     /// Returns false if a port has a session that advises against forwarding traffic through it.
     pub fn is_forwarding(&self, port: BridgePort) -> bool {
         self.entries.get(&port).is_none_or(|entry| entry.session.is_forwarding())
+    }
+}
+
+impl protocols::Machine for Bfd {
+    fn input(&mut self, frame: &Frame, now: Millis) {
+        Bfd::input(self, frame.source.port, &frame.bytes, now);
+    }
+
+    fn poll(&mut self, now: Millis, effects: &mut Vec<protocols::Effect>) {
+        effects.extend(Bfd::poll(self, now).into_iter().map(|effect| match effect {
+            Effect::Send { port, frame, .. } => protocols::Effect::Send { port, frame },
+            Effect::Status(_) => protocols::Effect::Status,
+            Effect::Forwarding { port, forwarding } => {
+                protocols::Effect::Port { port, state: PortState { live: forwarding, ..PortState::default() } }
+            }
+            Effect::Log { level: Level::Warn, line } => protocols::Effect::Warn(line),
+            Effect::Log { line, .. } => protocols::Effect::Log(line),
+        }));
+    }
+
+    fn next_deadline(&self) -> Option<Millis> {
+        Bfd::next_deadline(self)
     }
 }
 
