@@ -4,11 +4,14 @@
 //! - [`hosted`]: a machine with its settings, and how they change;
 //! - `lldp` and the other files named after protocols: settings and status of each.
 
+mod connectivity;
 pub(crate) mod hosted;
 mod lldp;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use ::bfd::Bfd;
+use ::cfm::Cfm;
 use ::lldp::Lldp;
 use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
@@ -28,6 +31,8 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
+    pub(crate) cfm: Hosted<Cfm>,
+    pub(crate) bfd: Hosted<Bfd>,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -41,6 +46,8 @@ impl Protocols {
         let engine = Engine::new(clock.clone(), overlay, switch);
         Self {
             lldp: Hosted::new(&engine),
+            cfm: Hosted::new(&engine),
+            bfd: Hosted::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -49,8 +56,12 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 1] {
-        [&self.lldp]
+    fn hosts(&self) -> Vec<&dyn Host> {
+        vec![
+            &self.lldp,
+            &self.cfm,
+            &self.bfd,
+        ]
     }
 }
 
@@ -108,6 +119,7 @@ impl Switch {
         let overlay = self.protocols.engine.overlay();
         let changed = overlay.enable(protocol, ports);
         self.note_devices(&changed, &overlay.load());
+        self.note_liveness(&changed);
         // A port's protocols are part of its bridge's configuration.
         let bridges: BTreeSet<BridgeId> = changed.iter().map(|port| port.bridge).collect();
         self.changed_all(bridges.into_iter().map(Change::Bridge).collect());
@@ -170,6 +182,7 @@ impl Outlet for Switch {
 
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed_all(ports.iter().copied().map(Change::PortState).collect());
+        self.note_liveness(ports);
     }
 
     fn flush(&self, port: BridgePort, vlan: Option<u16>) {

@@ -259,6 +259,8 @@ level!(
         mtu::Mtu,
         queues::Queues,
         lldp::Lldp,
+        features::bfd::Bfd,
+        features::cfm::Cfm,
         link::Link,
         statistics::Counters,
     ]

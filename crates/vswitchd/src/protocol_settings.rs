@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::lldp;
+use crate::features::{bfd, cfm, lldp};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,6 +131,12 @@ impl Enabled {
 pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>, devices: &Devices) {
     if changed.contains(Protocol::LLDP) {
         lldp::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BFD) {
+        bfd::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::CFM) {
+        cfm::configure(bridges, devices);
     }
 }
 

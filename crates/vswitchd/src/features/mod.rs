@@ -1,7 +1,9 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod bfd;
 pub mod capabilities;
+pub mod cfm;
 pub mod controllers;
 pub mod flow_tables;
 pub mod forward_bpdu;

@@ -102,15 +102,13 @@ impl Feature for OfInterface {
     const NAME: &'static str = "unsupported-interface";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         interface {
-            NAME, OTHER_CONFIG, BFD, CFM_MPID, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
+            NAME, OTHER_CONFIG, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
         let (what, row) = (rows.what(), rows.interface);
         warn_of_keys(reader, &what, row.get(interface::OTHER_CONFIG), INTERFACE_KEYS);
-        reader.unsupported(&what, row, interface::BFD, "BFD");
-        reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
         if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
             reader.warn(format!("{what}: ingress policing is configured, which is not supported"));
         }

@@ -1,6 +1,7 @@
 //! Two machines at the ends of a link.
 
 use super::*;
+use base::rng::Rng;
 use proptest::prelude::*;
 
 /// What a link does to frames.
@@ -47,7 +48,8 @@ impl Link {
                 break;
             }
             self.now = next;
-            while let Some(Reverse((.., to, frame))) = self.frames.pop_if(|Reverse((at, ..))| *at <= next) {
+            while self.frames.peek().is_some_and(|Reverse((at, ..))| *at <= next) {
+                let Some(Reverse((.., to, frame))) = self.frames.pop() else { break };
                 self.ends[to].input(P1, &frame, next);
             }
             self.poll();

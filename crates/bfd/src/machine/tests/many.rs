@@ -25,7 +25,7 @@ fn run(sessions: u32, seconds: u64) -> (Bfd, u64, u64) {
 /// The virtual seconds are few by default; `BFD_SECONDS=600` runs ten minutes.
 #[test]
 fn a_thousand_sessions_stay_up() {
-    let seconds = std::env::var("BFD_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let seconds = std::env::var("BFD_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let (bfd, frames, polls) = run(1000, seconds);
     for (port, status) in bfd.statuses() {
         assert_eq!((status.state, status.statistics.flaps), (State::Up, 1), "{port}");
