@@ -405,7 +405,9 @@ mod tests {
             payload(&bytes).is_none()
         };
         // Ethernet type, IP version, header length, time to live, protocol, fragment, port, and lengths beyond the frame.
-        for (at, byte) in [(12, 0x86), (14, 0x65), (14, 0x44), (22, 254), (23, 6), (20, 0x20), (21, 1), (37, 0xc9), (17, 0x35)] {
+        for (at, byte) in
+            [(12, 0x86), (14, 0x65), (14, 0x44), (22, 254), (23, 6), (20, 0x20), (21, 1), (37, 0xc9), (17, 0x35)]
+        {
             assert!(is_skipped(at, byte), "byte {at} = {byte:#x}");
         }
         assert!(is_skipped(39, 0x21) && is_skipped(39, 7));

@@ -366,7 +366,9 @@ impl Session {
         let delay = now.since(self.last_tx);
         // The interval may have become shorter since the packet was scheduled, which is no delay.
         if self.statistics.tx > 0 && now.since(self.next_tx) > interval / 2 {
-            self.info(|name| format!("{name}: long delay of {delay}ms (expected {interval}ms) sending BFD control message"));
+            self.info(|name| {
+                format!("{name}: long delay of {delay}ms (expected {interval}ms) sending BFD control message")
+            });
         }
         let frame = packet::frame(&self.addresses(), &self.control());
         self.answers = false;

@@ -71,11 +71,7 @@ impl SessionSettings {
 
     /// Reads the settings of an interface, `None` if they do not enable BFD. The second value has the messages about
     /// values that cannot be used.
-    pub fn from_pairs(
-        name: &str,
-        mac: MacAddr,
-        pairs: &BTreeMap<String, String>,
-    ) -> (Option<Self>, Vec<String>) {
+    pub fn from_pairs(name: &str, mac: MacAddr, pairs: &BTreeMap<String, String>) -> (Option<Self>, Vec<String>) {
         let get = |key: &str| pairs.get(key).map(String::as_str);
         let is_true = |key: &str| get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let mut messages = Vec::new();
@@ -147,9 +143,16 @@ mod tests {
 
     #[test]
     fn unusable_values_give_way_to_defaults() {
-        for (value, min_rx, multiplier) in
-            [("0", 1, 3), ("-5", 1, 3), ("abc", 1000, 3), ("5000000000", 1000, 3), ("0x10", 1000, 3), (" 7", 7, 7), ("255", 255, 255), ("256", 256, 3)]
-        {
+        for (value, min_rx, multiplier) in [
+            ("0", 1, 3),
+            ("-5", 1, 3),
+            ("abc", 1000, 3),
+            ("5000000000", 1000, 3),
+            ("0x10", 1000, 3),
+            (" 7", 7, 7),
+            ("255", 255, 255),
+            ("256", 256, 3),
+        ] {
             let read = of(&[("min_rx", value), ("mult", value)]);
             assert_eq!((read.min_rx_ms, read.multiplier), (min_rx, multiplier), "{value}");
         }

@@ -153,11 +153,17 @@ mod tests {
         ));
         assert_eq!(CCM.frame(SOURCE, DESTINATION, 0), sent);
         assert_eq!(Ccm::parse(&sent), Ok((CCM, SOURCE)));
-        let sent = bytes(&format!(
-            "012320000030aa55aa55000f810000058902000104460000005100015d44"
-        ));
+        let sent = bytes(&format!("012320000030aa55aa55000f810000058902000104460000005100015d44"));
         assert_eq!(Ccm { sequence: 0x51, ..CCM }.frame(SOURCE, EXTENDED_DESTINATION, 5)[..26], sent[..26]);
-        let extended = Ccm { sequence: 0x49, interval_code: 0, mpid: 0x5d44, extended_interval_ms: 500, extended_mpid: 1, is_down: true, rdi: false };
+        let extended = Ccm {
+            sequence: 0x49,
+            interval_code: 0,
+            mpid: 0x5d44,
+            extended_interval_ms: 500,
+            extended_mpid: 1,
+            is_down: true,
+            rdi: false,
+        };
         let sent = bytes(&format!(
             "012320000030aa55aa55000f890200010046000000495d4404036f767302036f7673{zeros}01f4000000000000000101000000000000"
         ));

@@ -342,7 +342,8 @@ impl Point {
         self.is_remote_down = self.remotes.values().any(|remote| remote.is_down);
         self.is_checked = true;
         if faults != self.faults {
-            lines.push((vlog::Level::Info, format!("{name}: CFM faults changed from [{}] to [{faults}].", self.faults)));
+            lines
+                .push((vlog::Level::Info, format!("{name}: CFM faults changed from [{}] to [{faults}].", self.faults)));
             self.statistics.flaps += u64::from(faults.any() != self.faults.any());
             self.faults = faults;
         }

@@ -115,9 +115,8 @@ mod tests {
     #[test]
     fn identifiers() {
         let extended = [("cfm_extended", "true")];
-        let accepted = |pairs: &[(&str, &'static str)]| {
-            [-1, 0, 1, 8191, 8192, i64::MAX].map(|mpid| read(mpid, pairs).is_some())
-        };
+        let accepted =
+            |pairs: &[(&str, &'static str)]| [-1, 0, 1, 8191, 8192, i64::MAX].map(|mpid| read(mpid, pairs).is_some());
         assert_eq!(accepted(&[]), [false, false, true, true, false, false]);
         assert_eq!(accepted(&extended), [true, false, true, true, true, true]);
         assert_eq!(read(-1, &extended).unwrap().mpid, u64::MAX);

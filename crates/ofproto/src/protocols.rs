@@ -57,11 +57,7 @@ impl Protocols {
 
     /// All machines. A new protocol has a line here.
     fn hosts(&self) -> Vec<&dyn Host> {
-        vec![
-            &self.lldp,
-            &self.cfm,
-            &self.bfd,
-        ]
+        vec![&self.lldp, &self.cfm, &self.bfd]
     }
 }
 

@@ -191,7 +191,11 @@ fn slower_sending_waits_for_the_end_of_a_poll_sequence() {
     // Another change waits for the first sequence.
     driven.change(|settings| settings.min_tx_ms = 300);
     driven.receive(|control| control.flags = Flags::FINAL);
-    assert_eq!((driven.status().min_tx_ms, driven.status().flags), (300, Flags::POLL), "the shorter interval is in use");
+    assert_eq!(
+        (driven.status().min_tx_ms, driven.status().flags),
+        (300, Flags::POLL),
+        "the shorter interval is in use"
+    );
     assert_eq!(driven.take_sent()[0].desired_min_tx_us, 300_000);
     driven.receive(|control| control.flags = Flags::FINAL);
     let status = driven.status();
@@ -215,8 +219,7 @@ fn a_session_that_goes_down_ends_its_poll_sequence() {
 
 #[test]
 fn an_idle_interface_decays() {
-    let mut driven =
-        Driven::up(SessionSettings { min_rx_ms: 200, decay_min_rx_ms: 1500, ..settings("p1") });
+    let mut driven = Driven::up(SessionSettings { min_rx_ms: 200, decay_min_rx_ms: 1500, ..settings("p1") });
     let mut packets = 0;
     // Each control packet comes with `data` other packets.
     let mut second = |driven: &mut Driven, data: u64| {
@@ -244,8 +247,7 @@ fn an_idle_interface_decays() {
 
 #[test]
 fn traffic_keeps_an_interface_forwarding() {
-    let mut driven =
-        Driven::up(SessionSettings { min_rx_ms: 100, forwarding_if_rx: true, ..settings("p1") });
+    let mut driven = Driven::up(SessionSettings { min_rx_ms: 100, forwarding_if_rx: true, ..settings("p1") });
     let mut packets = 0;
     let mut run = |driven: &mut Driven, ms: u64, data: u64| {
         for _ in 0..ms / 500 {

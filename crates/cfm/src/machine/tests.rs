@@ -36,8 +36,7 @@ struct Driven {
 impl Driven {
     fn new(settings: PointSettings) -> Self {
         let cfm = Cfm::new(7, START);
-        let mut driven =
-            Self { cfm, now: START, sequence: 0, sent: Vec::new(), lines: Vec::new(), lives: Vec::new() };
+        let mut driven = Self { cfm, now: START, sequence: 0, sent: Vec::new(), lines: Vec::new(), lives: Vec::new() };
         driven.set(settings);
         driven
     }

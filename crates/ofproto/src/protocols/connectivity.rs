@@ -142,7 +142,8 @@ impl Switch {
     pub fn is_port_live(&self, port: BridgePort) -> bool {
         let overlay = self.protocols.engine.overlay().load();
         let is_alive = overlay.get(&port).is_none_or(|entry| entry.state.live);
-        is_alive && self.bridge(port.bridge).and_then(|bridge| bridge.port(port.port)).is_some_and(|port| port.is_live())
+        is_alive
+            && self.bridge(port.bridge).and_then(|bridge| bridge.port(port.port)).is_some_and(|port| port.is_live())
     }
 
     /// Reports to controllers which of these ports protocols consider live.

@@ -31,14 +31,26 @@ pub(crate) fn register(commands: &Commands, devices: &Arc<Devices>) {
         })
     });
     act(commands, devices, ("bfd/set-forwarding", "[interface] normal|false|true", 1..=2), |devices, args| {
-        force(devices, args, "no such BFD object", (Switch::bfd_status, |status| &status.name), |switch, ports, forced| {
-            switch.force_bfd(ports, forced);
-        })
+        force(
+            devices,
+            args,
+            "no such BFD object",
+            (Switch::bfd_status, |status| &status.name),
+            |switch, ports, forced| {
+                switch.force_bfd(ports, forced);
+            },
+        )
     });
     act(commands, devices, ("cfm/set-fault", "[interface] normal|false|true", 1..=2), |devices, args| {
-        force(devices, args, "no such CFM object", (Switch::cfm_status, |status| &status.name), |switch, ports, forced| {
-            switch.force_cfm(ports, forced);
-        })
+        force(
+            devices,
+            args,
+            "no such CFM object",
+            (Switch::cfm_status, |status| &status.name),
+            |switch, ports, forced| {
+                switch.force_cfm(ports, forced);
+            },
+        )
     });
 }
 

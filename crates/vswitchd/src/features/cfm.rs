@@ -64,7 +64,8 @@ impl Feature for Cfm {
             txn.clear(row, interface::CFM_REMOTE_OPSTATE);
             return;
         };
-        let state = if status.is_remote_down { interface::CfmRemoteOpstate::Down } else { interface::CfmRemoteOpstate::Up };
+        let state =
+            if status.is_remote_down { interface::CfmRemoteOpstate::Down } else { interface::CfmRemoteOpstate::Up };
         txn.set(row, interface::CFM_FAULT, Some(status.faults.any()));
         txn.set(row, interface::CFM_FAULT_STATUS, status.faults.names());
         txn.set(row, interface::CFM_FLAP_COUNT, Some(status.statistics.flaps as i64));
@@ -82,7 +83,8 @@ pub fn configure(bridges: &BTreeMap<String, Bridge>, devices: &Devices) {
             for (name, spec) in bridge.specs::<Cfm>(Protocol::CFM) {
                 let Some(at) = bridge.bridge_port(name) else { continue };
                 let Some(port) = bridge.running.ofproto.port(at.port) else { continue };
-                let has_any_key = port.spec.tunnel.as_ref().is_some_and(|tunnel| !matches!(tunnel.in_key, Key::Fixed(_)));
+                let has_any_key =
+                    port.spec.tunnel.as_ref().is_some_and(|tunnel| !matches!(tunnel.in_key, Key::Fixed(_)));
                 let of_port = |point: PointSettings| {
                     (at, PointSettings { mac: port.spec.mac, check_tunnel_key: has_any_key, ..point })
                 };

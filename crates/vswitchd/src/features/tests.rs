@@ -259,8 +259,6 @@ fn unsupported_settings_give_warnings() {
     }
     for warnings in [
         interface_of::<OfInterface>(&json!({"ingress_policing_rate": 1000})).1,
-        interface_of::<OfInterface>(&json!({"bfd": ["map", [["enable", "true"]]]})).1,
-        interface_of::<OfInterface>(&json!({"cfm_mpid": 7})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["enable", "perhaps"]]]})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["status", "rx"]]]})).1,
         interface_of::<Lldp>(&json!({"type": "patch", "lldp": ["map", [["enable", "true"]]]})).1,

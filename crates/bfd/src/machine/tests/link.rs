@@ -143,7 +143,10 @@ fn changed_intervals_bring_no_session_down() {
         if rng.below(3) == 0 {
             link.run(4000);
             let status = link.status(end);
-            assert_eq!((status.min_rx_ms, status.min_tx_ms, status.flags), (settings.min_rx_ms, settings.min_tx_ms, Flags::NONE));
+            assert_eq!(
+                (status.min_rx_ms, status.min_tx_ms, status.flags),
+                (settings.min_rx_ms, settings.min_tx_ms, Flags::NONE)
+            );
         }
     }
     assert_eq!((link.downs, link.states()), (downs, [State::Up; 2]));

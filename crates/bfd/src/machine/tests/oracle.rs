@@ -158,7 +158,8 @@ fn intervals_follow_the_remote_system() {
     driven.receive(|control| control.required_min_rx_us = 0);
     assert_eq!((driven.status().tx_interval_ms, driven.status().remote.min_rx_ms), (100, 1));
     driven.receive(|control| {
-        (control.required_min_rx_us, control.desired_min_tx_us, control.multiplier) = (4_294_967_000, 4_294_967_000, 255);
+        (control.required_min_rx_us, control.desired_min_tx_us, control.multiplier) =
+            (4_294_967_000, 4_294_967_000, 255);
     });
     let status = driven.status();
     assert_eq!((status.tx_interval_ms, status.rx_interval_ms), (4_294_967, 4_294_967));

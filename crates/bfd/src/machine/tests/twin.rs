@@ -52,7 +52,8 @@ impl Naive {
                     (self.state, self.remote_diagnostic) = (State::Down, 0);
                 }
             }
-            Step::Packet { your: Your::Wrong, .. } | Step::Packet { your: Your::Zero, state: State::Init | State::Up, .. } => {}
+            Step::Packet { your: Your::Wrong, .. }
+            | Step::Packet { your: Your::Zero, state: State::Init | State::Up, .. } => {}
             Step::Packet { state, diagnostic, min_tx_ms, multiplier, poll, .. } => {
                 self.answers += u64::from(poll);
                 self.remote_diagnostic = diagnostic;
@@ -71,7 +72,8 @@ impl Naive {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let state = prop_oneof![1 => Just(State::AdminDown), 1 => Just(State::Down), 3 => Just(State::Init), 4 => Just(State::Up)];
+    let state =
+        prop_oneof![1 => Just(State::AdminDown), 1 => Just(State::Down), 3 => Just(State::Init), 4 => Just(State::Up)];
     let your = prop_oneof![1 => Just(Your::Zero), 8 => Just(Your::Right), 1 => Just(Your::Wrong)];
     let packet = (state, 0u8..10, your, 1u32..400, 1u8..5, any::<bool>()).prop_map(
         |(state, diagnostic, your, min_tx_ms, multiplier, poll)| Step::Packet {
