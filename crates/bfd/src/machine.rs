@@ -27,8 +27,6 @@ pub enum Effect {
         port: BridgePort,
         /// The frame, without frame check sequence.
         frame: Vec<u8>,
-        /// Mark the packet as OAM in a tunnel header that has such a mark.
-        oam: bool,
     },
     /// The contents of the status column of a port have changed.
     Status(BridgePort),
@@ -205,9 +203,8 @@ impl Bfd {
         for port in due.drain(..) {
             let Some(entry) = self.entries.get_mut(&port) else { continue };
             if entry.session.deadline() <= now {
-                let oam = entry.session.settings.oam;
                 let frame = entry.session.poll(now, &mut self.rng);
-                self.effects.extend(frame.map(|frame| Effect::Send { port, frame, oam }));
+                self.effects.extend(frame.map(|frame| Effect::Send { port, frame }));
             }
             self.settle(port, now);
         }
@@ -233,6 +230,11 @@ impl Bfd {
         self.entries.iter().map(|(port, entry)| (*port, entry.session.status()))
     }
 
+    /// Returns true if the packets of a port's session are to be marked as OAM in tunnel headers that have such a mark.
+    pub fn is_oam(&self, port: BridgePort) -> bool {
+        self.entries.get(&port).is_some_and(|entry| entry.session.settings.oam)
+    }
+
     /// Returns false if a port has a session that advises against forwarding traffic through it.
     pub fn is_forwarding(&self, port: BridgePort) -> bool {
         self.entries.get(&port).is_none_or(|entry| entry.session.is_forwarding())
@@ -246,7 +248,7 @@ impl protocols::Machine for Bfd {
 
     fn poll(&mut self, now: Millis, effects: &mut Vec<protocols::Effect>) {
         effects.extend(Bfd::poll(self, now).into_iter().map(|effect| match effect {
-            Effect::Send { port, frame, .. } => protocols::Effect::Send { port, frame },
+            Effect::Send { port, frame } => protocols::Effect::Send { port, frame },
             Effect::Status(_) => protocols::Effect::Status,
             Effect::Forwarding { port, forwarding } => {
                 protocols::Effect::Port { port, state: PortState { live: forwarding, ..PortState::default() } }

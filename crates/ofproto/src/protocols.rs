@@ -15,6 +15,7 @@ use ::cfm::Cfm;
 use ::lldp::Lldp;
 use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
+use flow::Field;
 use hosted::{Host, Hosted};
 use packet::Packet;
 use parking_lot::Mutex;
@@ -169,7 +170,10 @@ impl Outlet for Switch {
             }
             Some(PortOut::Tunnel(_) | PortOut::Patch(..)) => {
                 let Some(bridge) = self.bridge(port.bridge) else { return };
-                let key = self.key_of(&frame, base::PortNo::NONE);
+                let mut key = self.key_of(&frame, base::PortNo::NONE);
+                if self.is_oam(port, &frame) {
+                    key.set(Field::TunFlags, tunnel::flags::OAM.into());
+                }
                 bridge.execute(&mut bridge.decide(&key, packet, Start::Protocol(port.port)).into_iter().collect());
             }
             Some(PortOut::Nowhere) | None => {}

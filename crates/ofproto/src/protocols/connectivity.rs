@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 /// The settings of a protocol by port.
-pub type PortSettings<S> = BTreeMap<BridgePort, S>;
+type PortSettings<S> = BTreeMap<BridgePort, S>;
 
 impl Configurable for Bfd {
     const PROTOCOL: Protocol = Protocol::BFD;
@@ -66,6 +66,11 @@ impl Switch {
     /// Gives exactly these ports CFM maintenance points. The engine's thread has to run ([`Switch::start_protocols`]).
     pub fn configure_cfm(&self, settings: PortSettings<PointSettings>) {
         self.protocols.cfm.configure(self, settings);
+    }
+
+    /// Returns true if a frame of BFD is to be marked as OAM in the header of a tunnel.
+    pub(super) fn is_oam(&self, port: BridgePort, frame: &[u8]) -> bool {
+        bfd::packet::payload(frame).is_some() && self.protocols.bfd.lock().is_oam(port)
     }
 
     /// Returns the states of all BFD sessions, by port.

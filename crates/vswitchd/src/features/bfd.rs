@@ -36,9 +36,6 @@ impl Feature for Bfd {
         let name = rows.interface.get(interface::NAME);
         let (settings, messages) = SessionSettings::from_pairs(name, MacAddr::default(), &pairs);
         messages.into_iter().for_each(|message| reader.warn(message));
-        if settings.as_ref().is_some_and(|settings| settings.oam) {
-            reader.warn(format!("{}: bfd:oam is not supported", rows.what()));
-        }
         settings
     }
 
