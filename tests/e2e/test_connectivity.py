@@ -117,6 +117,10 @@ class Frr:
         self.directory = Path(tempfile.mkdtemp(prefix="fsfrr", dir="/tmp"))
         libraries = root / "usr/lib/x86_64-linux-gnu"
         self.env = {**os.environ, "LD_LIBRARY_PATH": f"{libraries}:{libraries}/frr"}
+        # The programs look for their groups and their rules of authentication in /etc.
+        groups = self.directory / "group"
+        groups.write_text(Path("/etc/group").read_text() + "frrvty:x:3333:root\nfrr:x:3334:root\n")
+        self.script = f'mount --bind {groups} /etc/group && mount --bind {root}/etc/pam.d /etc/pam.d && exec "$@"'
         own = ["-u", "root", "-g", "root", "--vty_socket", self.directory, "-z", self.directory / "zserv"]
         own += ["-A", "127.0.0.1", "-f", "/dev/null", "--log", f"file:{self.directory}/log"]
         self.processes = []
@@ -124,12 +128,15 @@ class Frr:
             words = [root / "usr/lib/frr" / program, *own, "-i", self.directory / f"{program}.pid"]
             if program == "bfdd":
                 words += ["--bfdctl", self.directory / "bfdd.sock"]
-            self.processes.append(host.start(*words, env=self.env))
+            self.processes.append(host.start(*self.inside(words), env=self.env))
             until(lambda program=program: (self.directory / f"{program}.vty").exists(), f"{program} of FRR")
+
+    def inside(self, words):
+        return ["sh", "-c", self.script, "sh", *words]
 
     def command(self, *commands):
         words = [self.root / "usr/bin/vtysh", "--vty_socket", self.directory]
-        return self.host.run(*words, *[word for command in commands for word in ("-c", command)], env=self.env).out
+        return self.host.run(*self.inside([*words, *[word for command in commands for word in ("-c", command)]]), env=self.env).out
 
     def stop(self):
         for process in reversed(self.processes):
