@@ -3,10 +3,10 @@
 use super::*;
 use ::protocols::Protocol;
 
+use ::spanning_tree::bpdu::{Config, Flags};
+use ::spanning_tree::id::{BridgeId, PortId, Times, Vector};
+use ::spanning_tree::{Bpdu, BridgeSettings, Flavour, PortSettings, Role, RstpSettings, Settings, State, StpSettings};
 use openflow::port::{PortMod, config, state};
-use spanning_tree::bpdu::{Config, Flags};
-use spanning_tree::id::{BridgeId, PortId, Times, Vector};
-use spanning_tree::{Bpdu, BridgeSettings, Flavour, PortSettings, Role, RstpSettings, Settings, State, StpSettings};
 
 /// Settings of a bridge whose ports 1 to `count` take part, and port 4, which does not.
 fn settings(bridge: &Ofproto, flavour: Flavour, count: u32) -> Settings {

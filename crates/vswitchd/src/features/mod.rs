@@ -1,8 +1,10 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod bfd;
 pub mod bond;
 pub mod capabilities;
+pub mod cfm;
 pub mod controllers;
 pub mod flood_vlans;
 pub mod flow_tables;

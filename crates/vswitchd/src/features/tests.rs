@@ -17,7 +17,7 @@ use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, S
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
-use super::unsupported::{OfBridge, OfInterface, OfSwitch};
+use super::unsupported::{OfBridge, OfSwitch};
 use super::vlan::{Vlan, VlanSpec};
 use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
@@ -145,7 +145,6 @@ fn without_values_settings_are_the_default_ones() {
     }
     check::<OfSwitch>();
     check::<OfBridge>();
-    check::<OfInterface>();
     check::<Identity>();
     check::<ForwardBpdu>();
     check::<FlowTables>();
@@ -312,8 +311,6 @@ fn unsupported_settings_give_warnings() {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");
     }
     for warnings in [
-        interface_of::<OfInterface>(&json!({"bfd": ["map", [["enable", "true"]]]})).1,
-        interface_of::<OfInterface>(&json!({"cfm_mpid": 7})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["enable", "perhaps"]]]})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["status", "rx"]]]})).1,
         interface_of::<Lldp>(&json!({"type": "patch", "lldp": ["map", [["enable", "true"]]]})).1,

@@ -1,10 +1,10 @@
 //! Settings of Open vSwitch that are not supported: each gives a warning, so that nothing is ignored silently.
 
 use crate::feature::Feature;
-use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, SwitchLevel};
+use crate::levels::{BridgeLevel, BridgeRows, SwitchLevel};
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, open_vswitch};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -65,24 +65,5 @@ impl Feature for OfBridge {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
         }
-    }
-}
-
-/// Of an interface.
-#[derive(Debug, Default)]
-pub struct OfInterface;
-
-impl Feature for OfInterface {
-    type Level = InterfaceLevel;
-    type Spec = ();
-    const NAME: &'static str = "unsupported-interface";
-    const COLUMNS: &'static [AnyColumn] = &columns! {
-        interface { NAME, BFD, CFM_MPID }
-    };
-
-    fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
-        let (what, row) = (rows.what(), rows.interface);
-        reader.unsupported(&what, row, interface::BFD, "BFD");
-        reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
     }
 }
