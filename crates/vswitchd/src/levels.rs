@@ -4,8 +4,8 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, link,
-    lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
+    link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
     versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;

@@ -494,7 +494,8 @@ impl World {
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
         let mirrors = &self.mirrors[..];
-        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, mirrors, ..Naive::new() };
+        let mut naive =
+            Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, mirrors, ..Naive::new() };
         if naive.receive() {
             naive.table(0);
             naive.action_set();
