@@ -18,6 +18,7 @@ use netdev::Netdev;
 use openflow::port::PortDesc;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
+use protocols::TreeState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -116,6 +117,8 @@ pub struct OfPort {
     pub created_ms: u64,
     /// Its description in the last port status; `None` if there was none.
     pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
+    /// Its state in the spanning tree.
+    pub(crate) tree: Arc<Mutex<TreeState>>,
 }
 
 impl OfPort {
@@ -448,6 +451,38 @@ impl Ofproto {
         }
     }
 
+    /// Sets the state of a port in the spanning tree, and reports it to controllers.
+    pub(crate) fn set_tree_state(&self, port: PortNo, tree: TreeState) {
+        let Some(port) = self.port(port) else { return };
+        *port.tree.lock() = tree;
+        self.send_port_state(&port);
+    }
+
+    /// Removes the addresses learned on a port, of one VLAN or of all.
+    pub(crate) fn flush_port(&self, port: PortNo, vlan: Option<u16>) {
+        match vlan {
+            Some(vlan) => {
+                let removed = self.macs.write().flush_vlan(port, vlan);
+                self.macs_changed(removed);
+            }
+            None => {
+                if self.macs.write().flush_port(port) {
+                    self.changed(Change::Bridge(self.id));
+                }
+            }
+        }
+    }
+
+    /// Moves the addresses learned on one port to another one.
+    pub(crate) fn move_macs(&self, from: PortNo, to: PortNo) {
+        let moved = self.macs.write().move_port(from, to);
+        self.macs_changed(moved);
+    }
+
+    fn macs_changed(&self, keys: Vec<xlate::mac::MacKey>) {
+        keys.into_iter().for_each(|(vlan, mac)| self.changed(Change::Mac { bridge: self.id, vlan, mac }));
+    }
+
     /// Sets ports and bundles to exactly these, and returns what changed. See [`Ofproto::edit_ports`].
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let (numbers, names): (BTreeSet<_>, BTreeSet<_>) =
@@ -501,6 +536,7 @@ impl Ofproto {
                         counters: Arc::default(),
                         created_ms: now,
                         reported: Arc::default(),
+                        tree: Arc::default(),
                     };
                     changes.push(PortChange::Added(port.clone()));
                     port

@@ -167,7 +167,7 @@ pub struct PortConfig {
     pub no_packet_in: bool,
     /// Drop 802.1D frames received (OpenFlow 1.0); `no_recv` applies to all other frames.
     pub no_recv_stp: bool,
-    /// The port takes no part in 802.1D (OpenFlow 1.0). Stored for controllers, without effect on forwarding.
+    /// The port takes no part in 802.1D (OpenFlow 1.0). Translation does not read it.
     pub no_stp: bool,
 }
 

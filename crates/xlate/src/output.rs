@@ -77,8 +77,28 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
         }
-        let before = self.mark_for_queue(no);
-        self.output_to(port);
+        if !self.forwards(bridge, no) {
+            self.tracer
+                .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
+            return self.note_drop(DropReason::PortBlocked);
+        }
+        self.leave_by(port);
+    }
+
+    /// Outputs a frame of a protocol: protocols send on ports that they block for others.
+    pub(crate) fn output_of_protocol(&mut self, no: PortNo) {
+        match self.pos.bridge.ports.get(&no) {
+            Some(port) if !port.config.down => self.leave_by(port),
+            Some(_) => self.note_drop(DropReason::PortDown),
+            None => self.note_drop(DropReason::NoPort),
+        }
+    }
+
+    /// Outputs to a port that nothing forbids to send.
+    fn leave_by(&mut self, port: &Port) {
+        let is_patch = matches!(port.out, PortOut::Patch(..));
+        let before = if is_patch { None } else { self.mark_for_queue(port.no) };
+        self.send_by(port);
         if let Some(before) = before {
             self.write(Field::IpDscp, before, DSCP_MASK);
         }
@@ -99,9 +119,7 @@ impl Xlate<'_> {
         Some(before)
     }
 
-    /// Outputs to a port whose settings allow it.
-    fn output_to(&mut self, port: &Port) {
-        let no = port.no;
+    fn send_by(&mut self, port: &Port) {
         match port.out {
             PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
             PortOut::Device(_) if self.is_l3() => {
@@ -110,14 +128,8 @@ impl Xlate<'_> {
                 });
                 self.note_drop(DropReason::NoEthernet);
             }
-            PortOut::Device(dp_port) if !self.port_state(dp_port).forwarding => {
-                self.tracer.note(NodeKind::Warning, || {
-                    "port does not forward by decision of a protocol, skipping output".into()
-                });
-                self.note_drop(DropReason::PortBlocked);
-            }
             PortOut::Device(dp_port) => {
-                if no == PortNo::LOCAL
+                if port.no == PortNo::LOCAL
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
@@ -204,7 +216,10 @@ impl Xlate<'_> {
             x.clear_registers();
             x.clear_options();
             x.clear_connection();
-            x.process_in_bridge(peer, Start::Tables);
+            if x.admit(peer, peer_port) {
+                x.process_in_bridge(peer, Start::Tables);
+                x.restrict(peer, peer_port);
+            }
         });
     }
 

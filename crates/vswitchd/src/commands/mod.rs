@@ -23,6 +23,7 @@ mod offload;
 mod pmd;
 mod qos;
 pub mod settings;
+pub(crate) mod spanning_tree;
 mod trace;
 mod tunnel;
 mod upcall;

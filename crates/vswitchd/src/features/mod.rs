@@ -15,6 +15,7 @@ pub mod mtu;
 pub mod qos;
 pub mod queues;
 pub mod routes;
+pub mod spanning_tree;
 pub mod statistics;
 pub mod threads;
 pub mod timeout_policies;

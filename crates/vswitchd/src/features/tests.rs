@@ -237,9 +237,7 @@ fn flow_tables() {
 fn unsupported_settings_give_warnings() {
     let uuid = json!(["uuid", id(99)]);
     for (bridge, warnings) in [
-        (json!({"stp_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
-        (json!({"rstp_enable": true}), bridge_of::<OfBridge>),
-        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge>),
+        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
         (json!({"mirrors": uuid}), bridge_of::<OfBridge>),
         (json!({"netflow": uuid}), bridge_of::<OfBridge>),
         (json!({"sflow": uuid}), bridge_of::<OfBridge>),

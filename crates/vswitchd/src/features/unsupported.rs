@@ -54,7 +54,7 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
+            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
@@ -64,7 +64,7 @@ impl Feature for OfBridge {
         reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
         reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
         reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
-        for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
+        for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
