@@ -250,7 +250,7 @@ fn flat_report(flat: &Flat) -> Vec<(&'static str, u64)> {
             vec![("limit", limit), ("interval", interval), ("target", target)]
         }
         Flat::FqCodel { target, limit, interval, flows, quantum } => {
-            vec![("target", target), ("limit", limit), ("interval", interval), ("flows", flows), ("quantum", quantum)]
+            vec![("limit", limit), ("quantum", quantum), ("flows", flows), ("interval", interval), ("target", target)]
         }
         Flat::Netem { latency_us, limit, loss_percent, jitter_us } => {
             vec![("jitter", jitter_us), ("limit", limit), ("loss", loss_percent), ("latency", latency_us)]
