@@ -3,6 +3,7 @@
 pub mod address;
 pub mod capabilities;
 pub mod controllers;
+pub mod flood_vlans;
 pub mod flow_tables;
 pub mod forward_bpdu;
 pub mod identity;
@@ -11,6 +12,7 @@ pub mod ipfix;
 pub mod link;
 pub mod lldp;
 pub mod mac_table;
+pub mod mirrors;
 pub mod mtu;
 pub mod qos;
 pub mod queues;
