@@ -156,7 +156,10 @@ impl<'a> Xlate<'a> {
                 self.read_tags();
                 frame.tags = [Tag { tpid: Some(tpid), vid: tag, pcp: 0 }, outer];
             }
-            VlanMode::NativeTagged | VlanMode::NativeUntagged if outer.vid == 0 => frame.tags[0].vid = tag,
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if outer.vid == 0 => {
+                let tpid = outer.tpid.or(Some(ethertype::VLAN));
+                frame.tags[0] = Tag { tpid, vid: tag, ..outer };
+            }
             VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {}
         }
         Some(frame)

@@ -304,7 +304,7 @@ impl<'a> Naive<'a> {
             VlanMode::Access => (vid == 0).then(|| [(first.0.or(Some(0x8100)), from.tag | first.1), (None, 0)]),
             VlanMode::Dot1qTunnel { tpid } => from.admits_customer(vid).then_some([(Some(tpid), from.tag), first]),
             VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => {
-                Some([(first.0, first.1 | from.tag), second])
+                Some([(first.0.or(Some(0x8100)), first.1 | from.tag), second])
             }
             _ => from.carries(vid).then_some([first, second]),
         }
