@@ -72,6 +72,8 @@ drop_reasons! {
     TooManyLabels = "too-many-mpls-labels",
     /// Both the ingress port and the output port are protected (Port:protected).
     ProtectedPort = "protected-port",
+    /// The ingress or output port is reserved for the copies of a mirror (Mirror:output_port).
+    MirrorPort = "mirror-port",
     /// Headers could not be pushed: no headroom, or nested too deep.
     NoHeadroom = "no-headroom",
     /// The inbox of the protocol that the packet is for is full.
@@ -96,6 +98,12 @@ drop_reasons! {
     TunnelOption = "tunnel-option",
     /// The outer headers of a tunnel could not be built.
     TunnelBuild = "tunnel-build",
+    /// The packet exceeds the ingress policing of the port where it came in.
+    IngressPolicing = "ingress-policing",
+    /// The packet exceeds the policer of the port where it was to leave.
+    EgressPolicing = "egress-policing",
+    /// The shaper's queue of the port is full.
+    ShaperQueueFull = "shaper-queue-full",
     /// Other fragments of its datagram did not come in time.
     IncompleteDatagram = "incomplete-datagram",
 }

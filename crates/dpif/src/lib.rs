@@ -222,6 +222,9 @@ pub enum DpifError {
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] netdev::NetdevError),
+    /// QoS of a port could not be set up.
+    #[error(transparent)]
+    Qos(#[from] netdev::qos::QosError),
     /// A thread could not be started.
     #[error("{0}")]
     Thread(String),

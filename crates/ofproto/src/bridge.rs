@@ -25,8 +25,8 @@ use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
-use xlate::model::{PriorityTags, new_tables};
-use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
+use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
+use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Tables, VlanMode};
 
 mod view;
 
@@ -64,7 +64,10 @@ struct State {
     /// The names of the bundles that have a port.
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
+    mirrors: Option<Arc<Mirrors>>,
+    flood_vlans: Option<Arc<VlanSet>>,
     dhcp_to_local: bool,
+    queue_marks: Arc<QueueMarks>,
     fragments: FragHandling,
     miss_to_controller: bool,
 }
@@ -338,6 +341,47 @@ impl Ofproto {
     pub fn set_forward_bpdu(&self, on: bool) {
         if std::mem::replace(&mut self.state.write().forward_bpdu, on) != on {
             self.rebuild();
+        }
+    }
+
+    /// Sets the DSCP of packets that leave these ports, by queue; a port without entries leaves packets as they are.
+    pub fn set_queue_marks(&self, ports: impl IntoIterator<Item = (PortNo, BTreeMap<u32, u8>)>) {
+        let mut is_changed = false;
+        for (no, marks) in ports {
+            let mut state = self.state.write();
+            if state.queue_marks.get(&no).map_or(marks.is_empty(), |old| *old == marks) {
+                continue;
+            }
+            is_changed = true;
+            let all = Arc::make_mut(&mut state.queue_marks);
+            if marks.is_empty() {
+                all.remove(&no);
+            } else {
+                all.insert(no, marks);
+            }
+        }
+        if is_changed {
+            self.rebuild();
+        }
+    }
+
+    /// Sets the mirrors, and forgets learned addresses, some of which may be on ports that are reserved for mirrors now.
+    pub fn set_mirrors(&self, mirrors: Option<Mirrors>) {
+        let mirrors = mirrors.map(Arc::new);
+        let changed = mirrors.is_some() || self.state.read().mirrors.is_some();
+        self.state.write().mirrors = mirrors;
+        if changed {
+            self.rebuild();
+            self.flush_macs();
+        }
+    }
+
+    /// Sets the VLANs in which NORMAL learns no addresses, and forgets learned addresses if they are other ones.
+    pub fn set_flood_vlans(&self, vlans: Option<VlanSet>) {
+        let vlans = vlans.map(Arc::new);
+        if std::mem::replace(&mut self.state.write().flood_vlans, vlans.clone()) != vlans {
+            self.rebuild();
+            self.flush_macs();
         }
     }
 

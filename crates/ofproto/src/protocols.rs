@@ -7,6 +7,7 @@
 mod connectivity;
 pub(crate) mod hosted;
 mod lldp;
+mod spanning_tree;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -20,6 +21,7 @@ use hosted::{Host, Hosted};
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
+use spanning_tree::Trees;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock, Weak};
 use xlate::translate::Start;
@@ -34,6 +36,7 @@ pub(crate) struct Protocols {
     pub(crate) lldp: Hosted<Lldp>,
     pub(crate) cfm: Hosted<Cfm>,
     pub(crate) bfd: Hosted<Bfd>,
+    pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -49,6 +52,7 @@ impl Protocols {
             lldp: Hosted::new(&engine),
             cfm: Hosted::new(&engine),
             bfd: Hosted::new(&engine),
+            trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -58,7 +62,7 @@ impl Protocols {
 
     /// All machines. A new protocol has a line here.
     fn hosts(&self) -> Vec<&dyn Host> {
-        vec![&self.lldp, &self.cfm, &self.bfd]
+        vec![&self.lldp, &self.cfm, &self.bfd, &self.trees.hosted]
     }
 }
 

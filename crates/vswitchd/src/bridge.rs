@@ -12,6 +12,7 @@ use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
 use crate::features::lldp::{Lldp, LldpSpec};
 use crate::features::mtu::{self, Mtu};
+use crate::features::qos::Qos;
 use crate::features::vlan::Vlan;
 use crate::interface::{Behind, InterfaceError, InterfaceSpec, RunningInterface, is_internal};
 use crate::levels::{BridgeLevel, BridgeReport, BridgeTarget, InterfaceLevel, InterfaceReport, InterfaceTarget};
@@ -488,7 +489,7 @@ impl Bridge {
     pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, confinement: &Confinement, counts: &mut Counts) {
         let mac = self.follow_address();
         let mut edits = self.bundle_edits();
-        let mut added = Vec::new();
+        let (mut added, mut marks) = (Vec::new(), Vec::new());
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
             if !running.register(self.running.ofproto.id()) {
@@ -503,6 +504,9 @@ impl Bridge {
             }
             edits.removed.extend(before.filter(|_| before != number));
             edits.ports.extend(port);
+            if let Some((number, interface)) = number.zip(self.interfaces.get(name)) {
+                marks.push((number, interface.settings.spec::<Qos>().marks.clone()));
+            }
         }
         for (name, number) in added {
             let number = number.to_of10();
@@ -511,6 +515,8 @@ impl Bridge {
         // A number that another interface has now is replaced.
         let taken: BTreeSet<PortNo> = edits.ports.iter().map(|port| port.no).collect();
         edits.removed.retain(|no| !taken.contains(no));
+        let unmarked = edits.removed.iter().map(|no| (*no, BTreeMap::new()));
+        self.running.ofproto.set_queue_marks(unmarked.chain(marks));
         let mut changes = self.running.ofproto.edit_ports(edits);
         if !changes.is_empty() {
             self.settings.follow(Event::Ports);

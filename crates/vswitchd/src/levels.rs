@@ -4,8 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    self, address, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, link,
+    lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
+    versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -53,6 +54,8 @@ pub struct PortRows<'a> {
 pub struct InterfaceRows<'a> {
     /// The bridge.
     pub bridge: Row<'a, db::Bridge>,
+    /// The port, to be read by reference; zero if there is no row.
+    pub port: Ref<db::Port>,
     /// The interface.
     pub interface: Row<'a, db::Interface>,
 }
@@ -242,12 +245,21 @@ level!(
         forward_bpdu::ForwardBpdu,
         flow_tables::FlowTables,
         mac_table::MacTable,
+        spanning_tree::SpanningTree,
+        flood_vlans::FloodVlans,
+        mirrors::Mirrors,
         ipfix::Ipfix,
         controllers::Controllers,
         in_band::InBand,
     ]
 );
-level!(PortLevel, PortRows<'a>, PortTarget, PortReport<'a>, [unsupported::OfPort, vlan::Vlan, address::PortAddress]);
+level!(
+    PortLevel,
+    PortRows<'a>,
+    PortTarget,
+    PortReport<'a>,
+    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort,]
+);
 level!(
     InterfaceLevel,
     InterfaceRows<'a>,
@@ -258,6 +270,8 @@ level!(
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
+        qos::Qos,
+        qos::IngressPolicing,
         lldp::Lldp,
         features::bfd::Bfd,
         features::cfm::Cfm,

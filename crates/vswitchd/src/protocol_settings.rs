@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{bfd, cfm, lldp};
+use crate::features::{bfd, cfm, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,6 +137,9 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     }
     if changed.contains(Protocol::CFM) {
         cfm::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::STP) {
+        spanning_tree::configure(bridges, devices);
     }
 }
 

@@ -120,6 +120,9 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         forward_bpdu: false,
         dhcp_to_local: false,
         ipfix: None,
+        queue_marks: Default::default(),
+        mirrors: None,
+        flood_vlans: None,
     };
     bridge.set_bundles((1..=PORTS).map(bundle));
     bridge

@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
+/// The bits of a DSCP (RFC 2474).
+const DSCP_MASK: u128 = 0x3f;
 
 impl Xlate<'_> {
     /// Executes the `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
@@ -71,6 +73,9 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Detail, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
+        if self.skips_copy(port) {
+            return;
+        }
         if self.is_between_protected_ports(port) {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
@@ -80,7 +85,26 @@ impl Xlate<'_> {
                 .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
             return self.note_drop(DropReason::PortBlocked);
         }
+        let before = self.mark_for_queue(no);
         self.leave_by(port);
+        if let Some(before) = before {
+            self.write(Field::IpDscp, before, DSCP_MASK);
+        }
+    }
+
+    /// Gives an IP packet the DSCP of the queue of a port that it leaves through, if that has one. Returns the one before.
+    fn mark_for_queue(&mut self, no: PortNo) -> Option<u128> {
+        let marks = self.pos.bridge.queue_marks.get(&no)?;
+        self.out.reads.note_field(Field::SkbPriority);
+        let queue = self.packet.key.get(Field::SkbPriority);
+        let mark = marks.get(&u32::try_from(queue).ok()?)?;
+        if !self.has(Prereq::Ip) {
+            return None;
+        }
+        self.out.reads.note_field(Field::IpDscp);
+        let before = self.packet.key.get(Field::IpDscp);
+        self.write(Field::IpDscp, (*mark).into(), DSCP_MASK);
+        Some(before)
     }
 
     /// Outputs a frame of a protocol: protocols send on ports that they block for others.
@@ -95,7 +119,10 @@ impl Xlate<'_> {
     /// Outputs to a port that nothing forbids to send.
     fn leave_by(&mut self, port: &Port) {
         match port.out {
-            PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
+            PortOut::Tunnel(dp_port) => {
+                self.through_tunnel(port, dp_port);
+                self.mirror_egress(port);
+            }
             PortOut::Device(_) if self.is_l3() => {
                 self.tracer.note(NodeKind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
@@ -107,11 +134,16 @@ impl Xlate<'_> {
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
-                    return self.emit(action);
+                    self.emit(action);
+                    return self.mirror_egress(port);
                 }
                 self.commit();
                 self.sample_egress(dp_port);
+                if let Some(max_len) = self.mirroring.snaplen {
+                    self.emit(DpAction::Trunc(max_len.into()));
+                }
                 self.emit(DpAction::Output(dp_port));
+                self.mirror_egress(port);
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
             PortOut::Nowhere => {
@@ -190,10 +222,12 @@ impl Xlate<'_> {
             x.clear_registers();
             x.clear_options();
             x.clear_connection();
+            let left = x.cross_mirrors(peer_bridge);
             if x.admit(peer, peer_port) {
                 x.process_in_bridge(peer, Start::Tables);
                 x.restrict(peer, peer_port);
             }
+            x.return_to_mirrors(left);
         });
     }
 

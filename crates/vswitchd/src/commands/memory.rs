@@ -125,6 +125,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
         DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
         DropReason::ProtectedPort => "datapath_drop_protected_port",
+        DropReason::MirrorPort => "datapath_drop_mirror_port",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
         DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
         DropReason::NoProtocol => "datapath_drop_no_protocol",
@@ -137,6 +138,9 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::Congestion => "drop_action_congestion",
         DropReason::TunnelOption => "drop_action_invalid_tunnel_metadata",
         DropReason::TunnelBuild => "drop_action_tunnel_header_build_failed",
+        DropReason::IngressPolicing => "datapath_drop_ingress_policing",
+        DropReason::EgressPolicing => "datapath_drop_egress_policing",
+        DropReason::ShaperQueueFull => "datapath_drop_shaper_queue_full",
         DropReason::IncompleteDatagram => "datapath_drop_incomplete_datagram",
     }
 }

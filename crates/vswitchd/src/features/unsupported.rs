@@ -54,17 +54,15 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
+            NETFLOW, SFLOW, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
         let (what, row) = (rows.what(), rows.bridge);
-        reader.unsupported(&what, row, bridge::MIRRORS, "mirroring");
         reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
         reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
-        reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
-        for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
+        for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
@@ -80,12 +78,11 @@ impl Feature for OfPort {
     type Level = PortLevel;
     type Spec = ();
     const NAME: &'static str = "unsupported-port";
-    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, QOS, LACP } };
+    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, LACP } };
 
     fn read(reader: &Reader<'_>, rows: PortRows<'_>) {
         let (what, row) = (rows.what(), rows.port);
         warn_of_keys(reader, &what, row.get(port::OTHER_CONFIG), PORT_KEYS);
-        reader.unsupported(&what, row, port::QOS, "QoS");
         if row.get(port::LACP).is_some_and(|lacp| lacp != Ok(port::Lacp::Off)) {
             reader.warn(format!("{what}: LACP is configured, which is not supported"));
         }
@@ -101,16 +98,11 @@ impl Feature for OfInterface {
     type Spec = ();
     const NAME: &'static str = "unsupported-interface";
     const COLUMNS: &'static [AnyColumn] = &columns! {
-        interface {
-            NAME, OTHER_CONFIG, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
-        }
+        interface { NAME, OTHER_CONFIG }
     };
 
     fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
         let (what, row) = (rows.what(), rows.interface);
         warn_of_keys(reader, &what, row.get(interface::OTHER_CONFIG), INTERFACE_KEYS);
-        if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
-            reader.warn(format!("{what}: ingress policing is configured, which is not supported"));
-        }
     }
 }

@@ -5,6 +5,7 @@
 mod cases;
 mod ct;
 mod limits;
+mod mirrors;
 mod naive;
 mod overlay;
 mod ports;
@@ -177,7 +178,10 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            queue_marks: Default::default(),
             ipfix: None,
+            mirrors: None,
+            flood_vlans: None,
         };
         bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));
