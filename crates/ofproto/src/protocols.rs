@@ -4,8 +4,10 @@
 //! - [`hosted`]: a machine with its settings, and how they change;
 //! - `lldp` and the other files named after protocols: settings and status of each.
 
+mod bond;
 mod connectivity;
 pub(crate) mod hosted;
+mod lacp;
 mod lldp;
 mod spanning_tree;
 
@@ -18,6 +20,7 @@ use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
 use flow::Field;
 use hosted::{Host, Hosted};
+use lacp::LacpMachine;
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
@@ -36,6 +39,8 @@ pub(crate) struct Protocols {
     pub(crate) lldp: Hosted<Lldp>,
     pub(crate) cfm: Hosted<Cfm>,
     pub(crate) bfd: Hosted<Bfd>,
+    pub(crate) bonds: bond::HostedBonds,
+    pub(crate) lacp: Hosted<LacpMachine>,
     pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
@@ -47,11 +52,13 @@ pub(crate) struct Protocols {
 impl Protocols {
     /// Creates the engine with all protocols disabled.
     pub(crate) fn new(clock: &Clock, overlay: Arc<Overlay>, switch: Weak<Switch>) -> Self {
-        let engine = Engine::new(clock.clone(), overlay, switch);
+        let engine = Engine::new(clock.clone(), overlay, switch.clone());
         Self {
             lldp: Hosted::new(&engine),
             cfm: Hosted::new(&engine),
             bfd: Hosted::new(&engine),
+            bonds: bond::HostedBonds::new(&engine, switch),
+            lacp: Hosted::new(&engine),
             trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
@@ -62,7 +69,13 @@ impl Protocols {
 
     /// All machines. A new protocol has a line here.
     fn hosts(&self) -> Vec<&dyn Host> {
-        vec![&self.lldp, &self.cfm, &self.bfd, &self.trees.hosted]
+        vec![
+            &self.lldp, //
+            &self.cfm,
+            &self.bfd,
+            &self.lacp,
+            &self.trees.hosted,
+        ]
     }
 }
 
@@ -187,6 +200,7 @@ impl Outlet for Switch {
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed_all(ports.iter().copied().map(Change::PortState).collect());
         self.note_liveness(ports);
+        self.members_changed(ports);
     }
 
     fn flush(&self, port: BridgePort, vlan: Option<u16>) {
@@ -208,6 +222,9 @@ impl Outlet for Switch {
     }
 
     fn status_changed(&self, protocol: Protocol) {
+        if protocol == Protocol::LACP {
+            self.lacp_changed();
+        }
         if let Some(call) = self.protocols.on_status_change.get() {
             call(protocol);
         }

@@ -4,8 +4,8 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, link,
-    lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp,
+    link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
     versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -258,7 +258,14 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort,]
+    [
+        unsupported::OfPort,
+        vlan::Vlan,
+        address::PortAddress,
+        spanning_tree::SpanningTreePort,
+        bond::Bond,
+        lacp::Lacp,
+    ]
 );
 level!(
     InterfaceLevel,
@@ -266,7 +273,6 @@ level!(
     InterfaceTarget<'a>,
     InterfaceReport<'a>,
     [
-        unsupported::OfInterface,
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
@@ -275,6 +281,7 @@ level!(
         lldp::Lldp,
         features::bfd::Bfd,
         features::cfm::Cfm,
+        lacp::Member,
         link::Link,
         statistics::Counters,
     ]

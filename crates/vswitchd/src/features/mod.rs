@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod bfd;
+pub mod bond;
 pub mod capabilities;
 pub mod cfm;
 pub mod controllers;
@@ -11,6 +12,7 @@ pub mod forward_bpdu;
 pub mod identity;
 pub mod in_band;
 pub mod ipfix;
+pub mod lacp;
 pub mod link;
 pub mod lldp;
 pub mod mac_table;
