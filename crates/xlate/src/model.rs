@@ -272,8 +272,10 @@ impl Bundle {
         match self.mode {
             VlanMode::Access | VlanMode::Dot1qTunnel { .. } => vlan == self.tag,
             VlanMode::Trunk => self.trunks(vlan),
-            // Frames of VLAN 0 would be of the native one in the other direction.
-            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || vlan != 0 && self.trunks(vlan),
+            // Frames of VLAN 0 would be of the native one in the other direction. As in Open vSwitch, a native VLAN 0 is not
+            // added to the trunks.
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vlan == 0 => self.tag == 0 && self.trunks(0),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || self.trunks(vlan),
         }
     }
 

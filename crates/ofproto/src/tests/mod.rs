@@ -21,6 +21,7 @@ mod revalidation;
 mod runs;
 mod several_threads;
 mod snapshots;
+mod spanning_tree;
 mod statistics;
 mod tables;
 mod tlv;
