@@ -252,7 +252,7 @@ impl Bond {
 
     /// The primary member, if it is enabled and the mode has one.
     fn primary(&self) -> Option<BridgePort> {
-        let primary = self.settings.primary.as_ref().filter(|_| self.balance() == Balance::ActiveBackup)?;
+        let primary = self.settings.primary().filter(|_| self.balance() == Balance::ActiveBackup)?;
         let is_primary = |member: &Member| member.name == *primary && member.enabled;
         self.members.iter().find(|(_, member)| is_primary(member)).map(|(port, _)| *port)
     }

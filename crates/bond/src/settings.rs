@@ -143,6 +143,12 @@ pub const REBALANCE_INTERVAL_MIN_MS: u64 = 1000;
 pub const MIIMON_INTERVAL_MS: u64 = 200;
 
 impl Settings {
+    /// Returns the primary interface if the mode, or the one that a bond without a partner falls back to, has one.
+    pub(crate) fn primary(&self) -> Option<&Arc<str>> {
+        let has_one = self.mode == Mode::ActiveBackup || self.mode == Mode::BalanceTcp && self.lacp_fallback;
+        self.primary.as_ref().filter(|_| has_one)
+    }
+
     /// Returns the interval between attempts to rebalance, which has a minimum; `None` if the bond does not rebalance.
     pub(crate) fn rebalance_interval(&self) -> Option<u64> {
         let balances = self.mode != Mode::ActiveBackup && self.rebalance_interval_ms > 0;

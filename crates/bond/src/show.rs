@@ -67,7 +67,7 @@ fn show(bond: &Bond, now: Millis, out: &mut String) {
     line(out, format_args!("lacp_status: {}", bond.lacp.name()));
     line(out, format_args!("lacp_fallback_ab: {}", settings.lacp_fallback));
     let is_missing = |name: &str| !bond.members.values().any(|member| *member.name == *name);
-    match settings.primary.as_deref() {
+    match settings.primary().map(|name| &**name) {
         Some(name) if is_missing(name) => line(out, format_args!("active-backup primary: {name} (no such member)")),
         primary => line(out, format_args!("active-backup primary: {}", primary.unwrap_or("<none>"))),
     }

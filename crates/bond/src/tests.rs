@@ -171,7 +171,8 @@ fn outputs_of_a_new_bond() {
     assert_eq!(lab.bonds.list(), "bond0\tbalance-slb\t1\tp1, p2\n");
     assert_eq!(lab.bonds.show(Some("other"), lab.now), Err(CommandError::NoBond));
     let primary = Some("p7".into());
-    lab.configure(Settings { primary, rebalance_interval_ms: 500, ..settings(Mode::BalanceTcp, 2) });
+    let tcp = Settings { primary, lacp_fallback: true, ..settings(Mode::BalanceTcp, 2) };
+    lab.configure(Settings { rebalance_interval_ms: 500, ..tcp });
     let shown = lab.show();
     for line in [
         "bond may use recirculation: yes, Recirc-ID : 1\n",

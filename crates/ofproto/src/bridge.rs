@@ -20,13 +20,13 @@ use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use protocols::TreeState;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
-use xlate::model::{PriorityTags, QueueMarks, new_tables};
-use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
+use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
+use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Tables, VlanMode};
 
 mod view;
 
@@ -64,6 +64,8 @@ struct State {
     /// The names of the bundles that have a port.
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
+    mirrors: Option<Arc<Mirrors>>,
+    flood_vlans: Option<Arc<VlanSet>>,
     dhcp_to_local: bool,
     queue_marks: Arc<QueueMarks>,
     fragments: FragHandling,
@@ -119,6 +121,8 @@ pub struct OfPort {
     pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
     /// Its state in the spanning tree.
     pub(crate) tree: Arc<Mutex<TreeState>>,
+    /// Whether protocols consider it dead, as CFM and BFD decide.
+    pub(crate) is_dead: Arc<AtomicBool>,
 }
 
 impl OfPort {
@@ -368,6 +372,26 @@ impl Ofproto {
         }
     }
 
+    /// Sets the mirrors, and forgets learned addresses, some of which may be on ports that are reserved for mirrors now.
+    pub fn set_mirrors(&self, mirrors: Option<Mirrors>) {
+        let mirrors = mirrors.map(Arc::new);
+        let changed = mirrors.is_some() || self.state.read().mirrors.is_some();
+        self.state.write().mirrors = mirrors;
+        if changed {
+            self.rebuild();
+            self.flush_macs();
+        }
+    }
+
+    /// Sets the VLANs in which NORMAL learns no addresses, and forgets learned addresses if they are other ones.
+    pub fn set_flood_vlans(&self, vlans: Option<VlanSet>) {
+        let vlans = vlans.map(Arc::new);
+        if std::mem::replace(&mut self.state.write().flood_vlans, vlans.clone()) != vlans {
+            self.rebuild();
+            self.flush_macs();
+        }
+    }
+
     /// The treatment of IP fragments.
     pub(crate) fn fragments(&self) -> FragHandling {
         self.state.read().fragments
@@ -544,6 +568,7 @@ impl Ofproto {
                         created_ms: now,
                         reported: Arc::default(),
                         tree: Arc::default(),
+                        is_dead: Arc::default(),
                     };
                     changes.push(PortChange::Added(port.clone()));
                     port

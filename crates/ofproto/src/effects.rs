@@ -89,6 +89,7 @@ impl Switch {
                     }
                 }
                 Effect::BondLoad { loads, bucket } => loads.add(*bucket, bytes),
+                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {
                     group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));

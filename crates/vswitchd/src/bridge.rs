@@ -6,7 +6,7 @@
 
 use crate::confinement::Confinement;
 use crate::devices::Devices;
-use crate::feature::{Counts, Event, Report, Settings};
+use crate::feature::{Counts, Event, Feature, Report, Settings};
 use crate::features::address::PortAddress;
 use crate::features::bond::{Bond, BondSpec};
 use crate::features::controllers::Controllers;
@@ -228,6 +228,15 @@ impl Bridge {
     pub fn bridge_port(&self, interface: &str) -> Option<BridgePort> {
         let port = self.running.interfaces.get(interface)?.ofport?;
         Some(BridgePort { bridge: self.running.ofproto.id(), port })
+    }
+
+    /// The interfaces with a protocol, and the settings of its feature.
+    pub(crate) fn specs<F>(&self, protocol: Protocol) -> impl Iterator<Item = (&str, &F::Spec)>
+    where
+        F: Feature<Level = InterfaceLevel>,
+    {
+        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<F>());
+        self.enabled.interfaces(protocol).filter_map(move |name| Some((name, spec(name)?)))
     }
 
     /// The interfaces with LLDP.

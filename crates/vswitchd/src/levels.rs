@@ -4,9 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, bond, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp, link,
-    lldp, mac_table, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported, versions,
-    vlan, zone_limits,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
+    lacp, link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning,
+    unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -246,6 +246,8 @@ level!(
         flow_tables::FlowTables,
         mac_table::MacTable,
         spanning_tree::SpanningTree,
+        flood_vlans::FloodVlans,
+        mirrors::Mirrors,
         ipfix::Ipfix,
         controllers::Controllers,
         in_band::InBand,
@@ -256,7 +258,7 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [vlan::Vlan, address::PortAddress, bond::Bond, lacp::Lacp, spanning_tree::SpanningTreePort,]
+    [vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond, lacp::Lacp,]
 );
 level!(
     InterfaceLevel,
@@ -264,7 +266,6 @@ level!(
     InterfaceTarget<'a>,
     InterfaceReport<'a>,
     [
-        unsupported::OfInterface,
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
@@ -272,6 +273,8 @@ level!(
         qos::IngressPolicing,
         lldp::Lldp,
         lacp::Member,
+        features::bfd::Bfd,
+        features::cfm::Cfm,
         link::Link,
         statistics::Counters,
     ]

@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{bond, lacp, lldp, spanning_tree};
+use crate::features::{bfd, bond, cfm, lacp, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +144,12 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     }
     if changed.contains(Protocol::STP) {
         spanning_tree::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BFD) {
+        bfd::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::CFM) {
+        cfm::configure(bridges, devices);
     }
 }
 

@@ -13,6 +13,7 @@
 
 use crate::bits::Value;
 use crate::ct::connection_bits;
+use crate::mirror::Mirrored;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::trace::{NodeKind, Tracing};
@@ -63,6 +64,8 @@ pub struct Frozen {
     pub(crate) hashed: bool,
     /// The connection tracker sees the packet before it resumes.
     pub(crate) tracked: bool,
+    /// The mirrors that the packet does not go to when it resumes.
+    pub(crate) mirrored: Mirrored,
     /// True if it waits for a controller to resume the packet.
     pub paused: bool,
     /// The bond by a member of which the packet leaves when it resumes, by its hash; nothing else is left to do then.
@@ -319,9 +322,9 @@ impl Frozen {
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
-    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, bond, .. } = frozen;
+    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused, bond, .. } = frozen;
     (bridge, words, stack, table, action_set, bond).hash(&mut state);
-    (in_action_set, in_group, packet_out, hashed, tracked, paused).hash(&mut state);
+    (in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused).hash(&mut state);
     for FrozenList { actions, next, context, is_rule } in lists {
         (actions.get(*next..), next, context.table, context.cookie, context.is_miss, is_rule).hash(&mut state);
     }
@@ -396,6 +399,7 @@ impl Xlate<'_> {
             packet_out: self.pos.packet_out,
             hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
+            mirrored: self.mirroring.mirrored.clone(),
             paused,
             bond: None,
         };
@@ -433,6 +437,7 @@ impl Xlate<'_> {
             packet_out: self.pos.packet_out,
             hashed: false,
             tracked: false,
+            mirrored: Mirrored::default(),
             paused: false,
             bond: None,
         };
@@ -522,10 +527,16 @@ impl Xlate<'_> {
         if self.tracer.is_on() {
             self.trace_resumed(frozen);
         }
+        self.mirroring.mirrored = frozen.mirrored.clone();
         match (frozen.table, &frozen.bond) {
-            (Some(table), _) => self.begin_in(table),
+            (Some(table), _) => {
+                self.mirroring.at_ingress = bridge.mirrors.is_some();
+                self.begin_in(table);
+            }
+            // The mirrors of the ingress port had their copies before.
             (None, Some(bond)) => self.output_hashed(bond),
-            (None, None) => self.run_frozen(&frozen.lists),
+            (None, None) if self.mirror_ingress() => self.run_frozen(&frozen.lists),
+            (None, None) => {}
         }
         self.pos.in_action_set = false;
         match frozen.table {
@@ -587,6 +598,7 @@ mod tests {
             packet_out: false,
             hashed: false,
             tracked: false,
+            mirrored: Mirrored::default(),
             paused: false,
             bond: None,
         }

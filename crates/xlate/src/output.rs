@@ -73,6 +73,9 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Detail, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
+        if self.skips_copy(port) {
+            return;
+        }
         if self.is_between_protected_ports(port) {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
@@ -82,7 +85,8 @@ impl Xlate<'_> {
                 .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
             return self.note_drop(DropReason::PortBlocked);
         }
-        let before = self.mark_for_queue(no);
+        let is_patch = matches!(port.out, PortOut::Patch(..));
+        let before = if is_patch { None } else { self.mark_for_queue(no) };
         self.leave_by(port);
         if let Some(before) = before {
             self.write(Field::IpDscp, before, DSCP_MASK);
@@ -116,7 +120,10 @@ impl Xlate<'_> {
     /// Outputs to a port that nothing forbids to send.
     fn leave_by(&mut self, port: &Port) {
         match port.out {
-            PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
+            PortOut::Tunnel(dp_port) => {
+                self.through_tunnel(port, dp_port);
+                self.mirror_egress(port);
+            }
             PortOut::Device(_) if self.is_l3() => {
                 self.tracer.note(NodeKind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
@@ -128,11 +135,16 @@ impl Xlate<'_> {
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
-                    return self.emit(action);
+                    self.emit(action);
+                    return self.mirror_egress(port);
                 }
                 self.commit();
                 self.sample_egress(dp_port);
+                if let Some(max_len) = self.mirroring.snaplen {
+                    self.emit(DpAction::Trunc(max_len.into()));
+                }
                 self.emit(DpAction::Output(dp_port));
+                self.mirror_egress(port);
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
             PortOut::Nowhere => {
@@ -211,10 +223,12 @@ impl Xlate<'_> {
             x.clear_registers();
             x.clear_options();
             x.clear_connection();
+            let left = x.cross_mirrors(peer_bridge);
             if x.admit(peer, peer_port) {
                 x.process_in_bridge(peer, Start::Tables);
                 x.restrict(peer, peer_port);
             }
+            x.return_to_mirrors(left);
         });
     }
 

@@ -1,7 +1,7 @@
 //! The result of a translation.
 
 use crate::freeze::RecircState;
-use crate::groups::Group;
+use crate::groups::{Counters, Group};
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
 use base::{BridgePort, DropReason, MacAddr, PortNo};
@@ -141,6 +141,8 @@ pub enum Effect {
         /// The entries that the packet may add or change.
         learning: Learning,
     },
+    /// A mirror selected the packet: the counters of the mirror.
+    Mirror(Arc<Counters>),
     /// A group was executed.
     Group(Arc<Group>),
     /// A bucket of a group was executed: its index in the group's list.
@@ -217,6 +219,7 @@ impl PartialEq for Effect {
             (Self::Snoop { bridge, ip, mac, learning }, Self::Snoop { bridge: b, ip: i, mac: m, learning: l }) => {
                 (bridge, ip, mac, learning) == (b, i, m, l)
             }
+            (Self::Mirror(a), Self::Mirror(b)) => Arc::ptr_eq(a, b),
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
             (Self::Learn(a), Self::Learn(b)) => a == b,
@@ -236,6 +239,7 @@ impl PartialEq for Effect {
                 | Self::Resolve(_)
                 | Self::Neighbour { .. }
                 | Self::Snoop { .. }
+                | Self::Mirror(_)
                 | Self::Group(_)
                 | Self::Bucket(..)
                 | Self::Learn(_)

@@ -31,6 +31,8 @@ impl Ofproto {
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
             queue_marks: Arc::clone(&state.queue_marks),
+            mirrors: state.mirrors.clone(),
+            flood_vlans: state.flood_vlans.clone(),
         };
         if old.is_none() {
             bridge.ports = state.ports.iter().map(|(no, port)| (*no, port_view(*no, port, None, None))).collect();

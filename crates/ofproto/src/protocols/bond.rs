@@ -20,6 +20,8 @@ pub(crate) struct HostedBonds {
     settings: Mutex<BTreeMap<Arc<str>, Settings>>,
     /// The members that LACP does not allow to be enabled.
     refused: Mutex<BTreeSet<BridgePort>>,
+    /// The state of LACP, also for bonds that do not exist yet.
+    lacp: Mutex<BTreeMap<Arc<str>, LacpStatus>>,
 }
 
 /// The machine, and the switch that its decisions concern.
@@ -35,12 +37,22 @@ impl HostedBonds {
         let machine = Arc::new(Mutex::new(BondMachine { bonds: Bonds::new(), switch }));
         let shared: Arc<Mutex<BondMachine>> = Arc::clone(&machine);
         engine.register(Protocol::BOND, shared);
-        Self { machine, settings: Mutex::default(), refused: Mutex::default() }
+        Self { machine, settings: Mutex::default(), refused: Mutex::default(), lacp: Mutex::default() }
     }
 
     /// The decisions of bonds, for translation.
     pub(crate) fn published(&self) -> Arc<Published> {
         Arc::clone(self.machine.lock().bonds.published())
+    }
+
+    /// Takes over the state of LACP.
+    fn follow_lacp(&self) {
+        let names: Vec<Arc<str>> = self.settings.lock().keys().cloned().collect();
+        let lacp = self.lacp.lock();
+        let mut machine = self.machine.lock();
+        for name in names {
+            machine.bonds.set_lacp(&name, lacp.get(&name).copied().unwrap_or_default());
+        }
     }
 
     /// Returns true if neither LACP nor another protocol objects to a member.
@@ -130,6 +142,7 @@ impl Switch {
             current.clone_from(&settings);
             hosted.machine.lock().bonds.configure(settings, self.clock().now());
         }
+        hosted.follow_lacp();
         self.bonds_changed();
     }
 
@@ -142,14 +155,9 @@ impl Switch {
     /// no LACP. The engine carries out what follows in its next turn.
     pub fn set_bonds_lacp(&self, bonds: &BTreeMap<Arc<str>, LacpStatus>, refused: BTreeSet<BridgePort>) {
         let hosted = &self.protocols.bonds;
-        let names: Vec<Arc<str>> = hosted.settings.lock().keys().cloned().collect();
         let before = std::mem::replace(&mut *hosted.refused.lock(), refused.clone());
-        {
-            let mut machine = hosted.machine.lock();
-            for name in names {
-                machine.bonds.set_lacp(&name, bonds.get(&name).copied().unwrap_or_default());
-            }
-        }
+        hosted.lacp.lock().clone_from(bonds);
+        hosted.follow_lacp();
         self.follow_members(before.union(&refused).copied());
         self.protocols.engine.changed(Protocol::BOND);
     }

@@ -1,9 +1,12 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod bfd;
 pub mod bond;
 pub mod capabilities;
+pub mod cfm;
 pub mod controllers;
+pub mod flood_vlans;
 pub mod flow_tables;
 pub mod forward_bpdu;
 pub mod identity;
@@ -13,6 +16,7 @@ pub mod lacp;
 pub mod link;
 pub mod lldp;
 pub mod mac_table;
+pub mod mirrors;
 pub mod mtu;
 pub mod qos;
 pub mod queues;

@@ -1,10 +1,10 @@
 //! Settings of Open vSwitch that are not supported: each gives a warning, so that nothing is ignored silently.
 
 use crate::feature::Feature;
-use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, SwitchLevel};
+use crate::levels::{BridgeLevel, BridgeRows, SwitchLevel};
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, open_vswitch};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -52,39 +52,18 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, MCAST_SNOOPING_ENABLE, NAME,
+            NETFLOW, SFLOW, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
         let (what, row) = (rows.what(), rows.bridge);
-        reader.unsupported(&what, row, bridge::MIRRORS, "mirroring");
         reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
         reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
-        reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
         for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
         }
-    }
-}
-
-/// Of an interface.
-#[derive(Debug, Default)]
-pub struct OfInterface;
-
-impl Feature for OfInterface {
-    type Level = InterfaceLevel;
-    type Spec = ();
-    const NAME: &'static str = "unsupported-interface";
-    const COLUMNS: &'static [AnyColumn] = &columns! {
-        interface { NAME, BFD, CFM_MPID }
-    };
-
-    fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
-        let (what, row) = (rows.what(), rows.interface);
-        reader.unsupported(&what, row, interface::BFD, "BFD");
-        reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
     }
 }

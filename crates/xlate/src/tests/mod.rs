@@ -2,13 +2,16 @@
 //!
 //! This file has the bridges that tests share, and random rules, actions and keys.
 
+mod bonds;
 mod cases;
 mod ct;
 mod limits;
+mod mirrors;
 mod naive;
 mod overlay;
 mod ports;
 mod properties;
+mod qos;
 mod regions;
 mod stateful;
 mod tunnels;
@@ -179,6 +182,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
+            mirrors: None,
+            flood_vlans: None,
         };
         bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));
