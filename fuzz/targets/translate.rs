@@ -77,6 +77,7 @@ fn network(input: &mut Input<'_>) -> Network {
             forward_bpdu: false,
             snooping: None,
             dhcp_to_local: false,
+            queue_marks: Default::default(),
             ipfix: None,
         };
         bridge.set_bundles((1..5).map(bundle));

@@ -121,8 +121,8 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         forward_bpdu: false,
         snooping: None,
         dhcp_to_local: false,
-        ipfix: None,
         queue_marks: Default::default(),
+        ipfix: None,
         mirrors: None,
         flood_vlans: None,
     };
