@@ -121,7 +121,6 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         dhcp_to_local: false,
         queue_marks: Default::default(),
         ipfix: None,
-        queue_marks: Default::default(),
         mirrors: None,
         flood_vlans: None,
     };

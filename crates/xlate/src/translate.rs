@@ -150,7 +150,7 @@ pub(crate) fn translate_key<'a>(
             return;
         }
         x.sample_ingress();
-        x.mirroring.at_ingress = bridge.mirrors.is_some();
+        x.mirroring.at_ingress = bridge.mirrors.is_some() && matches!(start, Start::Tables);
         x.process_in_bridge(bridge, start);
         x.dhcp_to_local();
         if matches!(start, Start::Tables) {
@@ -164,6 +164,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) net: &'a Network,
     /// The decisions of protocols about ports, as of the beginning.
     pub(crate) overlay: Arc<Ports>,
+    /// The decisions of bonds, as of the first use.
+    pub(crate) bonds: Option<Arc<bond::view::Views>>,
     /// The views of the tables of all bridges that the packet has entered.
     views: SmallVec<[(BridgeId, Arc<View>); 2]>,
     pub(crate) packet: Packet,
@@ -209,6 +211,7 @@ impl<'a> Xlate<'a> {
         Self {
             net,
             overlay: net.overlay.load(),
+            bonds: None,
             views: smallvec![(bridge.id, bridge.tables.view())],
             packet: Packet {
                 key: key.clone(),
