@@ -78,9 +78,9 @@ fn main() -> io::Result<()> {
         (0..60).map(|_| (0..8).flat_map(|_| routing_message(&mut of_routing)).collect::<Vec<u8>>()),
     )?;
     seeds.put_all("lldp", lldp_frames())?;
+    seeds.put_all("spanning_tree", bpdus())?;
     seeds.put_all("bfd", bfd_frames())?;
     seeds.put_all("cfm", cfm_frames())?;
-    seeds.put_all("spanning_tree", bpdus())?;
     seeds.put_all("tunnel_pop", tunnel_frames())?;
     seeds.put_all("tunnel_text", PUSHED.lines().skip(1).filter_map(|line| line.split(' ').nth(2)))?;
     dictionaries(Path::new(&dir))

@@ -81,7 +81,6 @@ impl Switch {
                         self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                     }
                 }
-                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::LockMac { bridge, vlan, mac } => {
                     let net = self.network();
                     let Some(bridge) = net.bridges.get(bridge) else { continue };
@@ -90,6 +89,7 @@ impl Switch {
                     }
                 }
                 Effect::BondLoad { loads, bucket } => loads.add(*bucket, bytes),
+                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {
                     group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));

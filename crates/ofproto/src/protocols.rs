@@ -37,11 +37,11 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
-    pub(crate) cfm: Hosted<Cfm>,
-    pub(crate) bfd: Hosted<Bfd>,
     pub(crate) bonds: bond::HostedBonds,
     pub(crate) lacp: Hosted<LacpMachine>,
     pub(crate) trees: Trees,
+    pub(crate) cfm: Hosted<Cfm>,
+    pub(crate) bfd: Hosted<Bfd>,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -55,11 +55,11 @@ impl Protocols {
         let engine = Engine::new(clock.clone(), overlay, switch.clone());
         Self {
             lldp: Hosted::new(&engine),
-            cfm: Hosted::new(&engine),
-            bfd: Hosted::new(&engine),
             bonds: bond::HostedBonds::new(&engine, switch),
             lacp: Hosted::new(&engine),
             trees: Trees::new(&engine),
+            cfm: Hosted::new(&engine),
+            bfd: Hosted::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -68,13 +68,13 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> Vec<&dyn Host> {
-        vec![
+    fn hosts(&self) -> [&dyn Host; 5] {
+        [
             &self.lldp, //
-            &self.cfm,
-            &self.bfd,
             &self.lacp,
             &self.trees.hosted,
+            &self.cfm,
+            &self.bfd,
         ]
     }
 }
@@ -199,8 +199,8 @@ impl Outlet for Switch {
 
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed_all(ports.iter().copied().map(Change::PortState).collect());
-        self.note_liveness(ports);
         self.members_changed(ports);
+        self.note_liveness(ports);
     }
 
     fn flush(&self, port: BridgePort, vlan: Option<u16>) {

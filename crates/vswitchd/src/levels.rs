@@ -4,9 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, lacp,
-    link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
-    versions, vlan, zone_limits,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
+    lacp, link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning,
+    unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -258,14 +258,7 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [
-        unsupported::OfPort,
-        vlan::Vlan,
-        address::PortAddress,
-        spanning_tree::SpanningTreePort,
-        bond::Bond,
-        lacp::Lacp,
-    ]
+    [vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond, lacp::Lacp,]
 );
 level!(
     InterfaceLevel,
@@ -279,9 +272,9 @@ level!(
         qos::Qos,
         qos::IngressPolicing,
         lldp::Lldp,
+        lacp::Member,
         features::bfd::Bfd,
         features::cfm::Cfm,
-        lacp::Member,
         link::Link,
         statistics::Counters,
     ]

@@ -136,12 +136,6 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     if changed.contains(Protocol::LLDP) {
         lldp::configure(bridges, devices);
     }
-    if changed.contains(Protocol::BFD) {
-        bfd::configure(bridges, devices);
-    }
-    if changed.contains(Protocol::CFM) {
-        cfm::configure(bridges, devices);
-    }
     if changed.contains(Protocol::BOND) {
         bond::configure(bridges, devices);
     }
@@ -150,6 +144,12 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     }
     if changed.contains(Protocol::STP) {
         spanning_tree::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BFD) {
+        bfd::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::CFM) {
+        cfm::configure(bridges, devices);
     }
 }
 

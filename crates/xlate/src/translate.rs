@@ -150,7 +150,7 @@ pub(crate) fn translate_key<'a>(
             return;
         }
         x.sample_ingress();
-        x.mirroring.at_ingress = bridge.mirrors.is_some();
+        x.mirroring.at_ingress = bridge.mirrors.is_some() && matches!(start, Start::Tables);
         x.process_in_bridge(bridge, start);
         x.dhcp_to_local();
         if matches!(start, Start::Tables) {

@@ -12,6 +12,7 @@ use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
+use super::qos::{IngressPolicing, Qos};
 use super::queues::Queues;
 use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, SpanningTreePortSpec};
 use super::timeout_policies::TimeoutPolicies;
@@ -157,6 +158,8 @@ fn without_values_settings_are_the_default_ones() {
     check::<Queues>();
     check::<Lacp>();
     check::<Member>();
+    check::<Qos>();
+    check::<IngressPolicing>();
     check::<Lldp>();
     check::<Tls>();
     check::<TuningFeature>();
@@ -635,4 +638,42 @@ fn packet_threads() {
     assert!(threads.cpus.is_empty() && threads.sleep_us_max == 9);
     assert_eq!(threads.policy, Policy { isolate: false, ..Policy::default() });
     assert_eq!(warnings, ["switch: other_config:pmd-cpu-mask is \"x\", which is not a hexadecimal number"]);
+}
+
+#[test]
+fn queues_and_policing_of_interfaces() {
+    let port = json!({"qos": ["uuid", id(20)]});
+    let more = |kind: &str| {
+        let queues = json!(["map", [[1, ["uuid", id(21)]], [2, ["uuid", id(22)]], [70_000, ["uuid", id(22)]]]]);
+        let config = json!(["map", [["max-rate", "5000"], ["cir", "x"], ["own", "y"]]]);
+        json!({
+            "QoS": { id(20): { "initial": { "type": kind, "queues": queues, "other_config": config } } },
+            "Queue": {
+                id(21): { "initial": { "dscp": 10, "other_config": ["map", [["min-rate", "7"], ["burst", "-1"]]] } },
+                id(22): { "initial": { "dscp": 0 } },
+            },
+        })
+    };
+    let read = |kind: &str| read::<Qos>((&json!({}), &port, &json!({})), &more(kind));
+    let (settings, warnings) = read("linux-htb");
+    let spec = settings.spec.unwrap();
+    assert_eq!((spec.kind.as_str(), spec.number("max-rate"), spec.number("cir")), ("linux-htb", Some(5000), None));
+    assert_eq!(spec.config["own"], "y");
+    assert_eq!(spec.queues.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(spec.queues[&1].iter().collect::<Vec<_>>(), [(&"min-rate".to_owned(), &"7".to_owned())]);
+    assert_eq!(settings.marks, [(1, 10), (2, 0)].into());
+    assert_eq!(
+        warnings,
+        [
+            "interface p: QoS: other_config:cir is \"x\", which is not a number",
+            "interface p: queue 1: other_config:burst is \"-1\", which is not a number",
+            "interface p: queue 70000: linux-htb has no queues from 61440 on",
+        ]
+    );
+    assert_eq!(read("trtcm-policer").0.spec.unwrap().queues.len(), 3);
+    assert_eq!(read("").0, <Qos as Feature>::Spec::default());
+    let limits = json!({"ingress_policing_rate": 1000, "ingress_policing_kpkts_burst": 3});
+    let (policing, warnings) = interface_of::<IngressPolicing>(&limits);
+    assert_eq!((policing.rate_kbps, policing.burst_kb, policing.rate_kpps, policing.burst_kpkts), (1000, 0, 0, 3));
+    assert!(policing.is_limit() && warnings.is_empty());
 }
