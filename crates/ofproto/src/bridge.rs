@@ -3,6 +3,8 @@
 use crate::conn::Connections;
 use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
+use crate::export::netflow::NetflowExport;
+use crate::export::sflow::SflowExport;
 use crate::gate::Gate;
 use crate::ipfix::Running;
 use crate::revalidate::Change;
@@ -52,6 +54,10 @@ pub struct Ofproto {
     pub(crate) tlvs: Mutex<TlvTable>,
     /// The IPFIX exporters, if there are any.
     pub(crate) ipfix: ArcSwapOption<Running>,
+    /// The sFlow agent, if there is one.
+    pub(crate) sflow: ArcSwapOption<SflowExport>,
+    /// The NetFlow exporter, if there is one.
+    pub(crate) netflow: ArcSwapOption<NetflowExport>,
 }
 
 #[derive(Debug, Default)]
@@ -262,6 +268,8 @@ impl Ofproto {
             },
             tlvs: Mutex::default(),
             ipfix: ArcSwapOption::default(),
+            sflow: ArcSwapOption::default(),
+            netflow: ArcSwapOption::default(),
         }
     }
 

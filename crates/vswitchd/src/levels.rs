@@ -5,7 +5,8 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    mac_table, mtu, netflow, queues, sflow, statistics, timeout_policies, tuning, unsupported, versions, vlan,
+    zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -225,6 +226,8 @@ level!(
         flow_tables::FlowTables,
         mac_table::MacTable,
         ipfix::Ipfix,
+        sflow::Sflow,
+        netflow::Netflow,
         controllers::Controllers,
         in_band::InBand,
     ]

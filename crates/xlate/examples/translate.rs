@@ -92,6 +92,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         config: PortConfig::default(),
         live: true,
         mac: MacAddr::ZERO,
+        ifindex: 0,
         tunnel: None,
         bundle: None,
     };
@@ -120,6 +121,8 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         forward_bpdu: false,
         dhcp_to_local: false,
         ipfix: None,
+        sflow: None,
+        netflow: false,
     };
     bridge.set_bundles((1..=PORTS).map(bundle));
     bridge

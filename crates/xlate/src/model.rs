@@ -73,6 +73,10 @@ pub struct Bridge {
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
+    /// Sampling for sFlow collectors, if there are any.
+    pub sflow: Option<Sflow>,
+    /// True if the bridge's IPv4 flows are counted for NetFlow collectors.
+    pub netflow: bool,
 }
 
 impl Bridge {
@@ -98,6 +102,15 @@ pub struct Ipfix {
     pub egress: Option<u32>,
     /// The collector sets that want the headers of tunnels.
     pub tunnel_sets: Arc<BTreeSet<u32>>,
+    /// True if a drop follows the datapath actions where the last one samples.
+    pub explicit_drops: bool,
+}
+
+/// Sampling of received packets for sFlow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sflow {
+    /// The probability with which a packet is sampled, [`u32::MAX`] for always.
+    pub probability: u32,
     /// True if a drop follows the datapath actions where the last one samples.
     pub explicit_drops: bool,
 }
@@ -128,6 +141,8 @@ pub struct Port {
     pub live: bool,
     /// Its Ethernet address.
     pub mac: MacAddr,
+    /// Index of its interface, 0 if it has none.
+    pub ifindex: u32,
     /// The configuration of a tunnel port.
     pub tunnel: Option<Arc<Config>>,
     /// The bundle it is in, as in [`Bridge::bundles`].

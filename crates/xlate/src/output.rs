@@ -94,10 +94,12 @@ impl Xlate<'_> {
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
+                    self.note_output(port);
                     return self.emit(action);
                 }
                 self.commit();
                 self.sample_egress(dp_port);
+                self.note_output(port);
                 self.emit(DpAction::Output(dp_port));
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
@@ -169,6 +171,7 @@ impl Xlate<'_> {
         if !self.count_resubmit() {
             return;
         }
+        self.note_patch_output(port);
         self.out.effects.push(Effect::Patch { from: (self.pos.bridge.id, port.no), to: (peer_bridge, peer_port) });
         self.on_a_copy(Scope::Patch, |x| {
             x.packet.key.set_in_port(peer_port);

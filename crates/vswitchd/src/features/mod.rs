@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod capabilities;
+pub mod collectors;
 pub mod controllers;
 pub mod flow_tables;
 pub mod forward_bpdu;
@@ -12,8 +13,10 @@ pub mod link;
 pub mod lldp;
 pub mod mac_table;
 pub mod mtu;
+pub mod netflow;
 pub mod queues;
 pub mod routes;
+pub mod sflow;
 pub mod statistics;
 pub mod threads;
 pub mod timeout_policies;

@@ -54,15 +54,13 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, NETFLOW, SFLOW, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
+            MIRRORS, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
         let (what, row) = (rows.what(), rows.bridge);
         reader.unsupported(&what, row, bridge::MIRRORS, "mirroring");
-        reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
-        reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
         reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
         for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {

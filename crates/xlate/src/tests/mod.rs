@@ -5,6 +5,7 @@
 mod cases;
 mod ct;
 mod limits;
+mod monitor;
 mod naive;
 mod overlay;
 mod ports;
@@ -144,6 +145,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
                         config: PortConfig::default(),
                         live: true,
                         mac: MacAddr::ZERO,
+                        ifindex: if n == 2 { 1002 } else { 0 },
                         tunnel: None,
                         bundle: None,
                     },
@@ -178,6 +180,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             forward_bpdu: false,
             dhcp_to_local: false,
             ipfix: None,
+            sflow: None,
+            netflow: false,
         };
         bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));
