@@ -62,6 +62,7 @@ class Monitored:
     def __init__(self, switch):
         self.switch = switch
         self.dummies = Dummies(switch, "br0", "p1", "p2", "p3")
+        switch.vsctl("set", "bridge", "br0", "other-config:datapath-id=fedcba9876543210")
         for port, index in (("br0", 1002), ("p1", 1004), ("p2", 1003)):
             switch.vsctl("set", "interface", port, f"options:ifindex={index}")
         self.datagrams = Datagrams(switch)

@@ -321,7 +321,7 @@ impl Ofproto {
         }
     }
 
-    fn rebuild_edited(&self, edited: &Edited) {
+    pub(crate) fn rebuild_edited(&self, edited: &Edited) {
         if let Some(switch) = self.switch() {
             switch.rebuild(self.id, edited);
         }

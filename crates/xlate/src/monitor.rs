@@ -37,6 +37,10 @@ pub(crate) struct Outputs {
     n: u32,
     /// Interface index of the last one in that bridge, 0 if it has none.
     ifindex: u32,
+    /// The VLAN tag (TCI) with which the packet left last, or came in.
+    vlan_tci: u16,
+    /// True if samples report the packet's tag.
+    sampled: bool,
     /// The last tunnel.
     tunnel: Option<SentTunnel>,
     /// The output as NetFlow states it.
@@ -45,7 +49,15 @@ pub(crate) struct Outputs {
 
 impl Default for Outputs {
     fn default() -> Self {
-        Self { bridge: None, n: 0, ifindex: 0, tunnel: None, netflow: netflow::Output::Dropped }
+        Self {
+            bridge: None,
+            n: 0,
+            ifindex: 0,
+            vlan_tci: None,
+            sampled: false,
+            tunnel: None,
+            netflow: netflow::Output::Dropped,
+        }
     }
 }
 
@@ -82,7 +94,8 @@ impl Xlate<'_> {
             && bridge.ports.contains_key(&in_port)
         {
             // Samples report the tag that the packet leaves with.
-            self.read_bits(Field::VlanTci, u128::MAX);
+            let vlan_tci = self.read_bits(Field::VlanTci, u128::MAX) as u16;
+            (self.out.outputs.vlan_tci, self.out.outputs.sampled) = (vlan_tci, true);
             self.out.explicit_drops |= sflow.explicit_drops;
             self.emit_sample(sflow.probability, Collectors::Sflow(Arc::default()), None, None);
         }
@@ -116,13 +129,12 @@ impl Xlate<'_> {
             let output = self.out.outputs.netflow;
             self.out.effects.push(Effect::NetFlow(Arc::new(CountedFlow { bridge: bridge.id, flow, output })));
         }
-        if bridge.sflow.is_none() || self.out.outputs.bridge.is_none() {
+        let outputs = self.out.outputs;
+        if !outputs.sampled {
             return;
         }
-        let outputs = self.out.outputs;
-        let tci = self.packet.base.vlan_tci();
         let way = SampledWay {
-            vlan_tci: if tci & TAG_PRESENT == 0 { 0 } else { tci & !TAG_PRESENT },
+            vlan_tci: if outputs.vlan_tci & TAG_PRESENT == 0 { 0 } else { outputs.vlan_tci & !TAG_PRESENT },
             output: outputs.sflow(),
             labels: if outputs.n == 1 { pushed_labels(&self.out.actions) } else { Vec::new() },
             tunnel: outputs.tunnel.filter(|_| outputs.n == 1),
@@ -136,7 +148,9 @@ impl Xlate<'_> {
     /// Notes an output to a device of the current bridge.
     pub(crate) fn note_output(&mut self, port: &Port) {
         let is_first_bridge = self.out.outputs.bridge == Some(self.pos.bridge.id);
+        let tag = self.out.outputs.sampled.then(|| self.read_bits(Field::VlanTci, u128::MAX) as u16);
         let outputs = &mut self.out.outputs;
+        outputs.vlan_tci = tag.unwrap_or(0);
         outputs.n += 1;
         outputs.ifindex = if is_first_bridge { port.ifindex } else { 0 };
         if is_first_bridge {

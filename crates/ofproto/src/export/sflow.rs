@@ -3,18 +3,18 @@
 use super::ExportCounters;
 use super::collector::Collectors;
 use super::worker::Export;
-use crate::bridge::{OfPort, Ofproto};
+use crate::bridge::{Edited, OfPort, Ofproto};
 use crate::switch::Switch;
 use ::sflow::{
     Agent, AppResources, Config, Counter, Datapath, Duplex, FlowSample, HeaderProtocol, Interface, Output, Source,
     Tunnel,
 };
-use base::{DpPort, Millis};
+use base::{DpPort, Millis, PortNo};
 use dpif::{Observe, SampledWay, SentTunnel};
 use flow::extract::ethertype;
 use packet::Packet;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -66,6 +66,8 @@ struct State {
     counters: ExportCounters,
     /// When it looked for interfaces last.
     looked: Option<Millis>,
+    /// The interface indices then, by port.
+    indices: BTreeMap<PortNo, u32>,
 }
 
 impl State {
@@ -88,8 +90,20 @@ impl SflowExport {
             polling_secs: settings.polling_secs,
         };
         let (agent, collectors) = (Agent::new(config, now), Collectors::new(&settings.targets));
-        let state = State { agent, collectors, counters: ExportCounters::default(), looked: None };
+        let state = State {
+            agent,
+            collectors,
+            counters: ExportCounters::default(),
+            looked: None,
+            indices: bridge.upgrade().map(|bridge| bridge.indices()).unwrap_or_default(),
+        };
         Self { bridge, settings, sub_agent, state: Mutex::new(state), lost: AtomicU64::new(0) }
+    }
+
+    /// Its number, for tests.
+    #[cfg(test)]
+    pub(crate) fn sub_agent(&self) -> u32 {
+        self.sub_agent
     }
 
     /// Adds a sample from the queue.
@@ -125,13 +139,16 @@ impl Export for SflowExport {
         let (mut state, mut datagrams) = (self.state.lock(), Vec::new());
         let lost = self.lost.swap(0, Ordering::Relaxed);
         state.agent.add_lost(lost);
-        if self.settings.polling_secs != 0
-            && let Some(bridge) = self.bridge.upgrade()
-        {
+        let mut changed = BTreeSet::new();
+        let bridge = self.bridge.upgrade();
+        if let Some(bridge) = &bridge {
             if state.looked.is_none_or(|looked| now.since(looked) >= LOOK_MS) {
-                state.looked = Some(now);
-                let indices = bridge.ports().iter().map(ifindex).filter(|index| *index != 0).collect();
-                state.agent.set_interfaces(&indices, now);
+                let indices = bridge.indices();
+                changed.extend(
+                    indices.iter().filter(|(no, index)| state.indices.get(no) != Some(index)).map(|(no, _)| *no),
+                );
+                state.agent.set_interfaces(&indices.values().copied().filter(|index| *index != 0).collect(), now);
+                (state.looked, state.indices) = (Some(now), indices);
             }
             for source in state.agent.due(now) {
                 if let Some(counters) = bridge.sflow_counters(source) {
@@ -141,7 +158,13 @@ impl Export for SflowExport {
         }
         state.agent.run(now, &mut datagrams);
         state.send(&datagrams);
-        state.agent.deadline()
+        let deadline = state.agent.deadline();
+        drop(state);
+        // Translations have to see changed indices.
+        if let Some(bridge) = bridge.filter(|_| !changed.is_empty()) {
+            bridge.rebuild_edited(&Edited { ports: changed, ..Edited::default() });
+        }
+        deadline
     }
 
     fn end(&self, now: Millis) {
@@ -179,13 +202,19 @@ impl Ofproto {
         }
         let ends = new.is_none();
         self.sflow.store(new);
-        self.rebuild();
+        // The view of ports may be older than their indices.
+        self.rebuild_edited(&Edited { ports: self.indices().into_keys().collect(), ..Edited::default() });
         if let Some(old) = old {
             if ends {
                 switch.export.release_sub_agent(old.sub_agent);
             }
             switch.export.end(old);
         }
+    }
+
+    /// The interface indices of ports, 0 for those without one.
+    fn indices(&self) -> BTreeMap<PortNo, u32> {
+        self.ports().iter().map(|port| (port.spec.no, ifindex(port))).collect()
     }
 
     /// Counters of the agent, and the number of flow and counter samples, if the bridge has one.
@@ -243,7 +272,7 @@ impl Ofproto {
 }
 
 /// A port's number in OpenFlow 1.0, in which counters state it.
-fn openflow16(no: base::PortNo) -> u16 {
+fn openflow16(no: PortNo) -> u16 {
     no.0 as u16
 }
 

@@ -82,6 +82,8 @@ fn samples_say_where_the_packet_goes() {
         (vec![Action::PopVlan], 0x4000_0100, 0x6005),
         (vec![Action::SetVlanVid { vid: 9, push_if_needed: true }, two()], 1002, 0x6009),
         (vec![Action::Clone(vec![two()]), two()], 0x8000_0002, 0x6005),
+        (vec![Action::Clone(vec![Action::SetVlanVid { vid: 9, push_if_needed: true }, two()])], 1002, 0x6009),
+        (vec![two(), Action::PopVlan], 1002, 0x6005),
     ] {
         let found = of(actions.clone());
         assert_eq!((found.output, found.vlan_tci), (number, tci), "{actions:?}");
