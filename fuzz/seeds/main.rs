@@ -78,6 +78,7 @@ fn main() -> io::Result<()> {
         (0..60).map(|_| (0..8).flat_map(|_| routing_message(&mut of_routing)).collect::<Vec<u8>>()),
     )?;
     seeds.put_all("lldp", lldp_frames())?;
+    seeds.put_all("spanning_tree", bpdus())?;
     seeds.put_all("tunnel_pop", tunnel_frames())?;
     seeds.put_all("tunnel_text", PUSHED.lines().skip(1).filter_map(|line| line.split(' ').nth(2)))?;
     dictionaries(Path::new(&dir))
@@ -120,6 +121,26 @@ fn tunnel_frames() -> impl Iterator<Item = Vec<u8>> {
         let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("a digit"));
         Some(std::iter::once(number).chain(bytes).collect())
     })
+}
+
+/// BPDUs of each type with the protocol, the port, the time and the length in front, alone and behind each other.
+fn bpdus() -> Vec<Vec<u8>> {
+    let id = spanning_tree::BridgeId::new(0, base::MacAddr::from_u64(1));
+    let config = |flags| spanning_tree::bpdu::Config {
+        flags: spanning_tree::bpdu::Flags(flags),
+        vector: spanning_tree::id::Vector { root: id, bridge: id, ..Default::default() },
+        times: spanning_tree::id::Times::of_root(2, 20, 15),
+    };
+    let bpdus = [0x0e, 0x3c, 0x7c, 0x69, 0x65].map(|flags| spanning_tree::Bpdu::Rapid(config(flags)));
+    let older = [0, 1, 0x80].map(|flags| spanning_tree::Bpdu::Config(config(flags)));
+    let all = bpdus.into_iter().chain(older).chain([spanning_tree::Bpdu::TopologyChange]);
+    let event = |(n, bpdu): (usize, spanning_tree::Bpdu)| {
+        let frame = bpdu.write(base::MacAddr::default());
+        [&[n as u8 % 2, n as u8 * 8, frame.len() as u8][..], &frame].concat()
+    };
+    let each: Vec<_> = all.enumerate().map(event).collect();
+    let both = [0, 1].map(|protocol| [&[protocol][..], &each.concat()].concat());
+    each.into_iter().map(|event| [&[0][..], &event].concat()).chain(both).collect()
 }
 
 /// Three LLDP frames with length prefixes: a new neighbour, its shutdown, and a neighbour that answers mappings.

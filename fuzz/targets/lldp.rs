@@ -1,10 +1,10 @@
 //! Any bytes as LLDP frames: accepted frames survive encoding and decoding, and others change no neighbour.
 #![no_main]
 
-use base::{DpPort, MacAddr, Millis};
+use base::{BridgePort, MacAddr, Millis, PortNo};
 use lldp::{Lldp, Pdu, PortSettings, Settings};
 
-const PORT: DpPort = DpPort(1);
+const PORT: BridgePort = BridgePort { bridge: 1, port: PortNo(1) };
 
 fuzz::target!(|bytes: &[u8]| {
     let mut machine = Lldp::new();

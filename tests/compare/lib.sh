@@ -176,3 +176,49 @@ popped() {
   cached | grep 'tunnel(' | grep -vE 'packet_type\(ns=[01],id=[0-9a-fx]+\), packets:.*actions:drop'
   ovs-appctl revalidator/purge
 }
+
+# trees: bridges br0 and br1, whose ports 1 and 2 are patch ports (b01 and b02, b11 and b12) to the other one, and port 3 a dummy port
+# (d0, d1); the clock stands still.
+trees() {
+  switch
+  local n p
+  for n in 0 1; do
+    ovs-vsctl add-br br$n -- set bridge br$n datapath_type=dummy fail_mode=secure other_config:hwaddr=aa:55:aa:55:00:0$n
+    for p in 1 2; do
+      ovs-vsctl add-port br$n b$n$p -- set interface b$n$p type=patch options:peer=b$((1 - n))$p ofport_request=$p -- \
+        set port b$n$p other_config:stp-port-num=$p other_config:rstp-port-num=$p
+    done
+    ovs-vsctl add-port br$n d$n -- set interface d$n type=dummy ofport_request=3 options:tx_pcap="$PWD/d$n.pcap" -- \
+      set port d$n other_config:stp-port-num=3 other_config:rstp-port-num=3
+  done
+  ovs-appctl time/stop
+}
+
+# seconds N: lets so many seconds pass, in steps.
+seconds() { local _; for ((_ = 0; _ < $1; _++)); do ovs-appctl time/warp 1000 250 >/dev/null; done; }
+
+# status BRIDGE PORT...: the columns of STP, without the time in the state.
+status() {
+  ovs-appctl version >/dev/null; sleep 0.2
+  ovs-vsctl get bridge "$1" status
+  local port
+  for port in "${@:2}"; do ovs-vsctl get port "$port" status | sed 's/stp_sec_in_state="[0-9]*"/stp_sec_in_state=?/'; done
+}
+
+# rapid BRIDGE PORT...: the columns of RSTP.
+rapid() {
+  ovs-appctl version >/dev/null; sleep 0.2
+  ovs-vsctl get bridge "$1" rstp_status
+  local port
+  for port in "${@:2}"; do ovs-vsctl get port "$port" rstp_status; done
+}
+
+# frames PORT: the BPDUs that a port has sent, without their source.
+frames() { ovs-pcap "$1.pcap" | grep ^0180c2000000 | sed -E 's/^(.{12}).{12}/\1/'; }
+
+# bpdu VERSION TYPE BRIDGE FLAGS: a BPDU of a bridge that is the root.
+bpdu() {
+  local length=26 rest=
+  [ "$1" = 00 ] || { length=27 rest=00; }
+  printf '0180c2000000aa55aa5500ee00%s4242030000%s%s%02x%s00000000%s80010000140002000f00%s\n' $length "$1" "$2" "0x$4" "$3" "$3" "$rest"
+}

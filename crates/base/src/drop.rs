@@ -96,6 +96,12 @@ drop_reasons! {
     TunnelOption = "tunnel-option",
     /// The outer headers of a tunnel could not be built.
     TunnelBuild = "tunnel-build",
+    /// The packet exceeds the ingress policing of the port where it came in.
+    IngressPolicing = "ingress-policing",
+    /// The packet exceeds the policer of the port where it was to leave.
+    EgressPolicing = "egress-policing",
+    /// The shaper's queue of the port is full.
+    ShaperQueueFull = "shaper-queue-full",
     /// Other fragments of its datagram did not come in time.
     IncompleteDatagram = "incomplete-datagram",
 }

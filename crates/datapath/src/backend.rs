@@ -7,6 +7,7 @@ use dpif::{
     ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
 use flow::ReceivedOptions;
+use netdev::qos::{Policing, QosReport, QosSpec};
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,6 +45,18 @@ impl Ports for Datapath {
 
     fn port_set_queues(&self, port: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         self.port_set_queues(port, affinity)
+    }
+
+    fn port_set_qos(&self, port: DpPort, spec: Option<&QosSpec>) -> Result<(), DpifError> {
+        self.port_set_qos(port, spec)
+    }
+
+    fn port_qos(&self, port: DpPort) -> Option<QosReport> {
+        self.port_qos(port)
+    }
+
+    fn port_set_policing(&self, port: DpPort, policing: &Policing) -> Result<(), DpifError> {
+        self.port_set_policing(port, policing)
     }
 
     fn synchronize(&self) {

@@ -12,6 +12,7 @@ use dpif::{
     ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
 use flow::ReceivedOptions;
+use netdev::qos::{Policing, QosReport, QosSpec};
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
@@ -244,6 +245,39 @@ impl Datapath {
         pmd_threads.publish(&self.shared, table.with(Arc::new(port)));
         self.reconcile(&mut pmd_threads);
         Ok(())
+    }
+
+    /// Sets up QoS of a port in userspace, or removes it. Flows that an accelerator forwards come back while a port has some.
+    pub fn port_set_qos(&self, number: DpPort, spec: Option<&QosSpec>) -> Result<(), DpifError> {
+        self.change_qos(number, |port| port.qos.set(spec, &*port.device).map_err(DpifError::Qos))
+    }
+
+    /// The QoS that a port has in userspace.
+    pub fn port_qos(&self, number: DpPort) -> Option<QosReport> {
+        self.shared.ports.load().port(number)?.qos.report()
+    }
+
+    /// Sets the ingress policing of a port.
+    pub fn port_set_policing(&self, number: DpPort, policing: &Policing) -> Result<(), DpifError> {
+        self.change_qos(number, |port| {
+            port.qos.set_policing(policing);
+            Ok(())
+        })
+    }
+
+    fn change_qos(&self, number: DpPort, change: impl FnOnce(&Port) -> Result<(), DpifError>) -> Result<(), DpifError> {
+        // Ports do not come or go meanwhile.
+        let _pmd_threads = self.pmd_threads.lock();
+        let table = self.shared.ports.load_full();
+        let port = table.port(number).ok_or(DpifError::NoPort(number))?;
+        let has_some = || port.qos.is_shaping() || port.qos.is_policing();
+        let had_some = has_some();
+        let outcome = change(port);
+        if has_some() != had_some {
+            self.shared.flows.offload.port_del(number);
+            self.shared.flows.offload.port_add(port);
+        }
+        outcome
     }
 
     /// Waits until all packet threads use the current ports, and reassigns queues if ports were removed. Must not be

@@ -34,7 +34,7 @@ pub(crate) mod vlan;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, Millis};
-use dpif::{ControllerUpcall, DpAction, Observe, Protocol, Upcall};
+use dpif::{ControllerUpcall, DpAction, Observe, Punt, Upcall};
 use flow::extract::extract_with;
 use netdev::{pool, software};
 use packet::segment::{longest_frame, shortest_frame};
@@ -240,9 +240,9 @@ impl<'a> Executor<'a> {
                     self.controller(packets, what);
                 }
                 DpAction::Observe(what) => self.observe(packets, what),
-                DpAction::Punt(protocol) => {
+                DpAction::Punt(punt) => {
                     fate = Fate::Settled;
-                    self.punt(packets, *protocol);
+                    self.punt(packets, punt);
                 }
                 DpAction::SlowPath => {
                     fate = Fate::Settled;
@@ -400,26 +400,26 @@ impl<'a> Executor<'a> {
     /// Queues the packets for a protocol as they would be on the wire: GSO packets by segments, all with complete
     /// checksums. Packets that do not fit into the inbox are dropped and counted.
     #[cold]
-    fn punt(&mut self, packets: &Batch, protocol: Protocol) {
+    fn punt(&mut self, packets: &Batch, punt: &Punt) {
         for packet in packets {
             if software::is_finished(packet) {
-                self.punt_one(packet, protocol);
+                self.punt_one(packet, punt);
                 continue;
             }
             let mut frames = Batch::new();
             match software::finish(pool::copy(packet), &mut frames) {
-                Ok(()) => frames.iter().for_each(|frame| self.punt_one(frame, protocol)),
+                Ok(()) => frames.iter().for_each(|frame| self.punt_one(frame, punt)),
                 Err(packet) => self.refuse(packet, DropReason::Malformed),
             }
             pool::recycle_all(&mut frames);
         }
     }
 
-    fn punt_one(&mut self, frame: &Packet, protocol: Protocol) {
+    fn punt_one(&mut self, frame: &Packet, punt: &Punt) {
         let queued = match self.shared.handler() {
             // Protocols read frames.
             _ if frame.l3_type.is_some() => Err(DropReason::NoEthernet),
-            Some(handler) => handler.punt(self.in_port, protocol, frame),
+            Some(handler) => handler.punt(self.in_port, punt, frame),
             None => Err(DropReason::NoProtocol),
         };
         match queued {

@@ -276,7 +276,12 @@ impl Offload {
 
 impl State {
     fn port_add(&mut self, port: Arc<Port>) {
-        let added = self.accelerator.port_add(&port.device);
+        // Packets that bypass the datapath would bypass these, too.
+        let added = if port.qos.is_shaping() || port.qos.is_policing() {
+            Err("the switch shapes or polices its packets".to_owned())
+        } else {
+            self.accelerator.port_add(&port.device)
+        };
         if let Err(why) = &added {
             // Many types of devices are never accelerated, and deserve no warning.
             match port.device.kernel_path() {

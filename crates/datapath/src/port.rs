@@ -22,12 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base::{DpPort, DropReason};
 use dpif::DpifError;
 use dpif::{PortInfo, PortStats, QueueInfo};
+use netdev::qos::PortQos;
 use netdev::{Netdev, Rx, SendReport};
 use packet::segment::longest_frame;
 use parking_lot::Mutex;
 use tunnel::header::Pop;
 
 use crate::history::History;
+use crate::shared::SharedState;
 use crate::tx::{OwnTx, TxQueues};
 
 /// Port numbers are below this.
@@ -93,6 +95,8 @@ pub(crate) struct Port {
     pub(crate) numa: Option<usize>,
     /// The cores to which queues are pinned.
     pub(crate) affinity: Arc<BTreeMap<usize, usize>>,
+    /// Shaping of packets that leave, and policing of packets that come in.
+    pub(crate) qos: Arc<PortQos>,
     tx: Arc<TxQueues>,
     mtu: Arc<Mtu>,
 }
@@ -115,10 +119,10 @@ impl Port {
     pub(crate) fn open(id: PortId, device: Arc<dyn Netdev>, headers: Option<Pop>) -> Result<Self, DpifError> {
         let (bytes, seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
         let mtu = Arc::new(Mtu { bytes, seq });
-        let (affinity, tx) = (Arc::default(), Arc::default());
+        let (affinity, tx, qos) = (Arc::default(), Arc::default(), Arc::default());
         let numa = device.numa_id();
         let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence: AtomicU32::new(0) }));
-        let mut port = Self { id, number: id.number, device, tunnel, rx: Vec::new(), numa, affinity, tx, mtu };
+        let mut port = Self { id, number: id.number, device, tunnel, rx: Vec::new(), numa, affinity, qos, tx, mtu };
         port.open_queues()?;
         Ok(port)
     }
@@ -183,12 +187,32 @@ impl Port {
 
     /// Sends a batch as `lane` and counts it. `own` is the transmit queue that the lane's thread has taken.
     pub(crate) fn send(&self, own: &mut OwnTx, batch: &mut packet::Batch) -> SendReport {
-        let report = own.send(&*self.device, batch);
+        let report = if self.qos.is_shaping() { self.send_shaped(own, batch) } else { own.send(&*self.device, batch) };
         for (reason, n) in &report.dropped {
             own.count_drop(*reason, *n);
         }
         self.refresh();
         report
+    }
+
+    /// Passes a batch through the policer or the shaper of the port. The shaper's thread sends what it queues.
+    #[cold]
+    fn send_shaped(&self, own: &mut OwnTx, batch: &mut packet::Batch) -> SendReport {
+        let mut report = self.qos.send(batch);
+        own.count(&report);
+        if !batch.is_empty() {
+            report.merge(&own.send(&*self.device, batch));
+        }
+        report
+    }
+
+    /// Removes packets of `batch`, received by a lane, that exceed the ingress policing, and counts them.
+    #[cold]
+    pub(crate) fn police(&self, shared: &SharedState, batch: &mut packet::Batch) {
+        let dropped = self.qos.police(batch);
+        if dropped > 0 {
+            shared.count_drop(Some(self), DropReason::IngressPolicing, dropped);
+        }
     }
 
     /// Counts packets that a lane has received.

@@ -168,6 +168,9 @@ impl Worker {
             }
             let batch = forwarder.batch();
             receive(queue, batch);
+            if queue.port.qos.is_policing() {
+                queue.port.police(shared, batch);
+            }
             queue.rest.polled(batch.len(), *largest);
             if !batch.is_empty() {
                 queue.active = true;

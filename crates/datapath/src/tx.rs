@@ -266,11 +266,16 @@ impl OwnTx {
             // Always the same one, so that the lane's packets stay in order.
             Source::Shared(handles) => handles[self.lane % SHARED_HANDLES].lock().send(device, batch),
         };
+        self.count(&report);
+        adder(self.lane)(&self.of.tx_batches, 1);
+        report
+    }
+
+    /// Counts packets as sent.
+    pub(crate) fn count(&self, report: &SendReport) {
         let add = adder(self.lane);
         add(&self.of.tx_packets, report.sent);
         add(&self.of.tx_bytes, report.sent_bytes);
-        add(&self.of.tx_batches, 1);
-        report
     }
 }
 

@@ -9,7 +9,7 @@ use common::{TestHandler, TestPort, numbered_frame, only, out, plain_mask, stepp
 use datapath::{Config, Datapath};
 use dpif::{
     BandKind, Collectors, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, MeterBand,
-    MeterConfig, MeterUnit, Meters, Observe, Protocol,
+    MeterConfig, MeterUnit, Meters, Observe, Protocol, Punt,
 };
 use flow::{Field, FlowKey};
 use packet::checksum::{Verdict, verify};
@@ -403,7 +403,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let handler = TestHandler::always(vec![]);
-    let punt = DpAction::Punt(Protocol::LLDP);
+    let punt = DpAction::Punt(Punt::to(Protocol::LLDP));
     // Without a handler there is no protocol.
     batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
     assert_eq!(dp.drops(), [(DropReason::NoProtocol, 1)]);
@@ -434,7 +434,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
 fn punted_frames_are_complete() {
     let (dp, (_, b), handler) = with_a_handler();
     let punted = || std::mem::take(&mut *handler.punted.lock()).into_iter().map(|(_, _, f)| f).collect::<Vec<_>>();
-    let punt = DpAction::Punt(Protocol::LLDP);
+    let punt = DpAction::Punt(Punt::to(Protocol::LLDP));
     let is_complete = |frame: &Vec<u8>| verify(frame) == Verdict::Good;
     // A GSO packet is punted by segments.
     dp.execute(DpPort(1), gso_packet(), &[punt.clone()].into()).expect("queued");

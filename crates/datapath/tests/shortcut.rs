@@ -15,7 +15,7 @@ use datapath::{Config, Datapath, IndexKind};
 use dpif::connections::Family;
 use dpif::{
     Commit, ConnectionFilter, Connections, Ct, DpAction, DpActions, DpFlow, DpFlowEntry, Dpif, HashKind, Nat, NatKind,
-    PortStats, Protocol, ThreadStats,
+    PortStats, Protocol, Punt, ThreadStats,
 };
 use flow::{Field, FlowKey};
 use packet::Packet;
@@ -438,7 +438,7 @@ fn a_hash_on_the_shortcut_is_that_of_the_translated_packet() {
                 // Not remembered, as it is an upcall, so that the next packet takes the shortcut to the hash.
                 mask.add_mask(Field::DpHash, u32::MAX.into());
                 assert_eq!(key.get(Field::DpHash), flow::hash::l4(key, id as u32 - 2).into());
-                [DpAction::Punt(Protocol::LLDP), common::out(2)].into()
+                [DpAction::Punt(Punt::to(Protocol::LLDP)), common::out(2)].into()
             }
         };
         (actions, Some(mask))

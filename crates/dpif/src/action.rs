@@ -2,7 +2,7 @@
 
 use crate::meter::MeterId;
 use crate::{Defragment, TunnelPop, TunnelPush};
-use base::{DpPort, DropReason, MacAddr, PortNo};
+use base::{BridgePort, DpPort, DropReason, MacAddr, PortNo};
 use conntrack::Action as Ct;
 use flow::{Field, FlowKey};
 use packet::wire::NshRepr;
@@ -120,7 +120,7 @@ pub enum DpAction {
     /// Samples the packet in its current state for collectors of IPFIX or sFlow.
     Observe(Arc<Observe>),
     /// Queues the packet in its current state for a protocol of the switch.
-    Punt(Protocol),
+    Punt(Punt),
     /// Translates the packet in its current state anew and executes the result ([`crate::UpcallHandler::slow`]): the only
     /// action of a flow whose packets all take the slow path.
     SlowPath,
@@ -149,6 +149,24 @@ pub enum DpAction {
     Held,
     /// Counts a drop. An empty list of actions also drops, with [`DropReason::Action`].
     Drop(DropReason),
+}
+
+/// The protocol of the switch that a packet is for, and where it arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Punt {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port of the bridge that received the packet.
+    pub port: BridgePort,
+    /// The VLAN that the bridge assigned it to, if that matters to the protocol; otherwise 0.
+    pub vlan: u16,
+}
+
+impl Punt {
+    /// For a protocol to which neither the port nor the VLAN matters.
+    pub const fn to(protocol: Protocol) -> Self {
+        Self { protocol, port: BridgePort { bridge: 0, port: PortNo::NONE }, vlan: 0 }
+    }
 }
 
 impl DpAction {

@@ -11,6 +11,7 @@ use crate::thread_stats::RoundHistory;
 use crate::upcall::UpcallStats;
 use crate::{DpifError, EventLog, UpcallHandler};
 use base::{DpPort, DropReason};
+use netdev::qos::{Policing, QosReport, QosSpec};
 use netdev::{Accelerator, Netdev};
 use packet::Batch;
 use std::collections::BTreeMap;
@@ -63,6 +64,16 @@ pub trait Ports {
     /// Pins a port's receive queues to cores, by queue, and adapts to the number of queues that its device has now. Not
     /// to be called from an [`UpcallHandler`].
     fn port_set_queues(&self, port: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError>;
+
+    /// Sets up QoS of a port in userspace ([`netdev::qos::USERSPACE_TYPES`]), or removes it with `None`. The same again changes
+    /// nothing. On errors, the port has none.
+    fn port_set_qos(&self, port: DpPort, spec: Option<&QosSpec>) -> Result<(), DpifError>;
+
+    /// The QoS that a port has in userspace.
+    fn port_qos(&self, port: DpPort) -> Option<QosReport>;
+
+    /// Sets the ingress policing of a port.
+    fn port_set_policing(&self, port: DpPort, policing: &Policing) -> Result<(), DpifError>;
 
     /// Waits until all packet threads use the ports as they are now. Not to be called from an [`UpcallHandler`], nor
     /// while holding a lock that one takes.

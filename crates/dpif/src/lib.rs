@@ -22,8 +22,8 @@ pub mod tunnel;
 pub mod upcall;
 
 pub use action::{
-    Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SETTABLE_IN_NSH, SamplePoint, SampledFlow,
-    SampledWay, SentTunnel, TunnelOutput,
+    Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, Punt, SETTABLE_IN_NSH, SamplePoint,
+    SampledFlow, SampledWay, SentTunnel, TunnelOutput,
 };
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
 pub use connections::{ConnectionFilter, Connections};
@@ -165,8 +165,8 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// Queues a frame, in its state at the action and with complete checksums, for a protocol. Returns the port of the frame
     /// that was dropped from a full queue for this one, if any; an error is the reason why this one was not queued. The
     /// datapath counts either drop.
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
-        let _ = (port, protocol, packet);
+    fn punt(&self, port: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
+        let _ = (port, punt, packet);
         Err(DropReason::NoProtocol)
     }
 
@@ -222,6 +222,9 @@ pub enum DpifError {
     /// The device could not be opened.
     #[error(transparent)]
     Device(#[from] netdev::NetdevError),
+    /// QoS of a port could not be set up.
+    #[error(transparent)]
+    Qos(#[from] netdev::qos::QosError),
     /// A thread could not be started.
     #[error("{0}")]
     Thread(String),

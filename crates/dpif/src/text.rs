@@ -84,7 +84,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.max_len
             ),
             DpAction::Observe(what) => write_observe(what, out),
-            DpAction::Punt(protocol) => write!(out, "userspace(pid=0,slow_path({protocol}))"),
+            DpAction::Punt(punt) => write!(out, "userspace(pid=0,slow_path({}))", punt.protocol),
             DpAction::Held => write!(out, "held"),
             DpAction::SlowPath => write!(out, "userspace(pid=0,slow_path(action))"),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),

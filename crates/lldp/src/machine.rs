@@ -7,7 +7,7 @@
 
 use crate::pdu::{self, Assignment, AssignmentStatus, CHASSIS_MAC, ELEMENT_CLIENT, Element, PORT_NAME, Pdu, SystemId};
 use crate::show;
-use base::{DpPort, MacAddr, Millis};
+use base::{BridgePort, MacAddr, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub const NEIGHBOURS_MAX: usize = 32;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     /// By number.
-    pub ports: BTreeMap<DpPort, PortSettings>,
+    pub ports: BTreeMap<BridgePort, PortSettings>,
 }
 
 /// The contents of a port's LLDPDUs.
@@ -46,14 +46,14 @@ pub enum Effect {
     /// Send a frame out of a port.
     Send {
         /// The port.
-        port: DpPort,
+        port: BridgePort,
         /// The frame, without frame check sequence.
         frame: Vec<u8>,
     },
     /// The neighbours of a port have changed.
     Neighbour {
         /// The port.
-        port: DpPort,
+        port: BridgePort,
         /// The change.
         change: Change,
         /// The neighbour's chassis identifier, with its subtype.
@@ -123,7 +123,7 @@ pub struct MappingStatus {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortStatus {
     /// Its number.
-    pub port: DpPort,
+    pub port: BridgePort,
     /// Interface name.
     pub name: String,
     /// Neighbours, the one that was heard last at the end.
@@ -139,9 +139,9 @@ pub struct PortStatus {
 /// LLDP on the ports of a switch.
 #[derive(Debug, Default)]
 pub struct Lldp {
-    ports: BTreeMap<DpPort, Port>,
+    ports: BTreeMap<BridgePort, Port>,
     /// The next deadline of each port.
-    deadlines: BTreeSet<(Millis, DpPort)>,
+    deadlines: BTreeSet<(Millis, BridgePort)>,
     /// Effects that the next poll returns.
     effects: Vec<Effect>,
 }
@@ -191,14 +191,14 @@ impl Lldp {
     }
 
     /// Removes a port, if LLDP is enabled on it. The next poll returns its shutdown LLDPDU.
-    pub fn remove(&mut self, number: DpPort) {
+    pub fn remove(&mut self, number: BridgePort) {
         let Some(port) = self.ports.remove(&number) else { return };
         self.deadlines.remove(&(port.deadline(), number));
         self.effects.push(port.settings.shutdown(number));
     }
 
     /// Takes a frame that a port received. Frames of ports without LLDP are ignored.
-    pub fn input(&mut self, number: DpPort, frame: &[u8], now: Millis) {
+    pub fn input(&mut self, number: BridgePort, frame: &[u8], now: Millis) {
         let Some(port) = self.ports.get_mut(&number) else { return };
         let before = port.deadline();
         let (change, pdu) = match port.receive(frame, now) {
@@ -210,7 +210,7 @@ impl Lldp {
     }
 
     /// Moves a port's entry in the set of deadlines.
-    fn reschedule(&mut self, number: DpPort, before: Millis) {
+    fn reschedule(&mut self, number: BridgePort, before: Millis) {
         let deadline = self.ports[&number].deadline();
         if deadline != before {
             self.deadlines.remove(&(before, number));
@@ -250,8 +250,8 @@ impl Lldp {
 }
 
 impl protocols::Machine for Lldp {
-    fn input(&mut self, port: DpPort, frame: &[u8], now: Millis) {
-        Lldp::input(self, port, frame, now);
+    fn input(&mut self, frame: &protocols::Frame, now: Millis) {
+        Lldp::input(self, frame.source.port, &frame.bytes, now);
     }
 
     fn poll(&mut self, now: Millis, effects: &mut Vec<protocols::Effect>) {
@@ -285,7 +285,7 @@ impl Lldp {
 }
 
 impl Change {
-    fn of(self, port: DpPort, pdu: &Pdu) -> Effect {
+    fn of(self, port: BridgePort, pdu: &Pdu) -> Effect {
         Effect::Neighbour { port, change: self, chassis_id: pdu.chassis_id.clone(), port_id: pdu.port_id.clone() }
     }
 }
@@ -305,7 +305,7 @@ impl PortSettings {
     }
 
     /// Returns the effect that sends the shutdown LLDPDU of the port's identity.
-    fn shutdown(&self, port: DpPort) -> Effect {
+    fn shutdown(&self, port: BridgePort) -> Effect {
         Effect::Send { port, frame: pdu::shutdown(&self.chassis_id(), &self.port_id(), self.mac) }
     }
 }
@@ -384,7 +384,7 @@ impl Port {
         frame
     }
 
-    fn status(&self, port: DpPort) -> PortStatus {
+    fn status(&self, port: BridgePort) -> PortStatus {
         let mapping = |(&isid, &vlan): (&u32, &u16)| {
             let answer = |neighbour: &Neighbour| {
                 let of_this = |assignment: &&Assignment| assignment.isid == isid && assignment.vlan == vlan;

@@ -19,6 +19,8 @@ pub(crate) struct Link {
     gone: AtomicBool,
     /// Whether the device was last seen enabled, for callers that cannot query the kernel for each batch.
     up: AtomicBool,
+    /// Whether frames carry the numbers of their queues to the device's queueing discipline.
+    has_queues: AtomicBool,
     link_resets: AtomicU64,
     /// Large frames dropped because the socket's buffer was full.
     pub(crate) rx_dropped: AtomicU64,
@@ -46,6 +48,7 @@ impl Link {
             tap,
             gone: AtomicBool::new(false),
             up: AtomicBool::new(info.admin_up()),
+            has_queues: AtomicBool::new(false),
             link_resets: AtomicU64::new(0),
             rx_dropped: AtomicU64::new(0),
             rx_errors: AtomicU64::new(0),
@@ -90,6 +93,16 @@ impl Link {
     /// Whether the administrator has enabled the device, as last reported by the kernel.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
+    }
+
+    /// Whether frames carry the numbers of their queues to the device's queueing discipline.
+    pub(crate) fn has_queues(&self) -> bool {
+        self.has_queues.load(Ordering::Relaxed)
+    }
+
+    /// Has frames carry the numbers of their queues, or not.
+    pub(crate) fn set_queues(&self, on: bool) {
+        self.has_queues.store(on, Ordering::Relaxed);
     }
 
     pub(crate) fn link_resets(&self) -> u64 {

@@ -20,8 +20,9 @@ const RTM_GETLINK: u16 = 18;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
 const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
+pub(crate) const NLM_F_ACK: u16 = 4;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -172,6 +173,32 @@ impl Netlink {
         self.exchange(&mut request).map(drop)
     }
 
+    /// Sends a request and reads until it is answered. Returns the bodies of messages of type `wanted`.
+    pub(crate) fn transact(&self, request: &mut Request, wanted: u16) -> io::Result<Vec<Vec<u8>>> {
+        let mut seq = self.seq.lock();
+        *seq = seq.wrapping_add(1);
+        send(&self.socket, request.finish(*seq), SendFlags::empty())?;
+        let (mut reply, mut found) = (vec![0; REPLY_LEN_MAX], Vec::new());
+        loop {
+            let (n, _) = match recv(&self.socket, &mut reply[..], RecvFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            for (kind, answers, body) in raw_messages(&reply[..n.min(REPLY_LEN_MAX)]) {
+                match kind {
+                    _ if answers != *seq => {}
+                    NLMSG_DONE => return Ok(found),
+                    NLMSG_ERROR => match word(body, 0).map(|n| (n as i32).saturating_neg()) {
+                        Some(0) => return Ok(found),
+                        errno => return Err(io::Error::from_raw_os_error(errno.unwrap_or(libc::EPROTO))),
+                    },
+                    _ if kind == wanted => found.push(body.to_vec()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     /// Sends a request and reads until the reply: the requested information or an error number.
     fn exchange(&self, request: &mut Request) -> io::Result<Option<Event>> {
         let mut seq = self.seq.lock();
@@ -232,9 +259,19 @@ impl Monitor {
     }
 }
 
-struct Request(Vec<u8>);
+/// A request, which attributes are appended to.
+pub(crate) struct Request(Vec<u8>);
 
 impl Request {
+    /// A request with the header of its type.
+    pub(crate) fn with_header(kind: u16, flags: u16, header: &[u8]) -> Self {
+        let mut bytes = vec![0; NLMSG_HEADER_LEN];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+        bytes.extend_from_slice(header);
+        Self(bytes)
+    }
+
     /// A request about one link, with flags to set and the mask of flags to change.
     fn new(kind: u16, flags: u16, which: Which<'_>, (set, mask): (u32, u32)) -> io::Result<Self> {
         let ifindex = match which {
@@ -266,7 +303,7 @@ impl Request {
     }
 
     /// Appends an attribute of at most 64 KiB.
-    fn attribute(&mut self, kind: u16, value: &[u8]) {
+    pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
         self.0.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
         self.0.extend_from_slice(&kind.to_ne_bytes());
         self.0.extend_from_slice(value);
@@ -307,6 +344,17 @@ pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
         datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
     out
+}
+
+/// The messages of a datagram: types, sequence numbers of their requests, and bodies.
+fn raw_messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = word(datagram, 0)? as usize;
+        let message = datagram.get(..len)?;
+        let body = message.get(NLMSG_HEADER_LEN..)?;
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((half(message, 4)?, word(message, 8)?, body))
+    })
 }
 
 /// The attributes of a message or of a nested attribute: types and values.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::MacAddr;
+use netdev::qos::DeviceQos;
 use netdev::{Changes, KernelPath, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx, Tx};
 use parking_lot::Mutex;
 
@@ -20,6 +21,7 @@ use crate::explain::Needed;
 use crate::host::HostState;
 use crate::link::Link;
 use crate::netlink::{Change, Which};
+use crate::qos::KernelQos;
 use crate::receive::{Receivers, RingRx};
 use crate::sys;
 use crate::transmit::PacketTx;
@@ -37,6 +39,7 @@ pub struct System {
     promisc: Mutex<Option<OwnedFd>>,
     queues: Mutex<Queues>,
     receivers: Arc<Receivers>,
+    qos: KernelQos,
 }
 
 /// The configured receive queues.
@@ -73,7 +76,8 @@ impl System {
         }
         let link = host.register(info, None);
         let queues = Mutex::new(Queues { n: 1, opened: false, fanout: None });
-        Ok(Self { host, link, promisc: Mutex::default(), queues, receivers: Arc::default() })
+        let qos = KernelQos::new(Arc::clone(&host), Arc::clone(&link));
+        Ok(Self { host, link, promisc: Mutex::default(), queues, receivers: Arc::default(), qos })
     }
 
     fn join_promisc(&self, on: bool) -> io::Result<()> {
@@ -286,6 +290,10 @@ impl Netdev for System {
         add(&mut stats.rx_dropped, self.receivers.drops() + self.link.rx_dropped.load(Ordering::Relaxed));
         add(&mut stats.rx_errors, self.link.rx_errors.load(Ordering::Relaxed));
         stats
+    }
+
+    fn kernel_qos(&self) -> Option<&dyn DeviceQos> {
+        Some(&self.qos)
     }
 
     fn changes(&self) -> &Changes {

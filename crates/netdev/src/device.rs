@@ -11,6 +11,7 @@ use packet::Batch;
 
 use crate::accelerate::KernelPath;
 use crate::change::Changes;
+use crate::qos::DeviceQos;
 use crate::status::{LinkStatus, NetdevStats};
 
 /// The `options` column of an Interface row.
@@ -95,6 +96,11 @@ pub trait Netdev: Send + Sync + Debug {
     /// The numbers of the queues that packets may be sent to (OpenFlow's queues), none unless something set them up.
     fn queues(&self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// The QoS that the kernel has for the device, if the frames that leave by [`Tx`] pass it.
+    fn kernel_qos(&self) -> Option<&dyn DeviceQos> {
+        None
     }
 
     /// The change counter and its listeners.

@@ -126,6 +126,10 @@ impl Netdev for Faulty {
         self.inner.stats()
     }
 
+    fn kernel_qos(&self) -> Option<&dyn crate::qos::DeviceQos> {
+        self.inner.kernel_qos()
+    }
+
     fn queues(&self) -> Vec<u32> {
         self.inner.queues()
     }

@@ -15,6 +15,7 @@
 //! - [`pcap`]: reads and writes capture files;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
 //! - [`memory`]: two ports connected by a wire, a port that discards frames, and a port that replays a capture file;
+//! - [`qos`]: queues, shaping and policing, by the kernel or in userspace;
 //! - [`queueless`]: a port without queues, for tunnels;
 //! - [`fault`]: a wrapper that loses, duplicates, reorders and truncates frames.
 
@@ -26,6 +27,7 @@ pub mod fault;
 pub mod memory;
 pub mod pcap;
 pub mod pool;
+pub mod qos;
 pub mod queue;
 pub mod queueless;
 pub mod software;

@@ -20,13 +20,14 @@ use netdev::Netdev;
 use openflow::port::PortDesc;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
+use protocols::TreeState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
-use xlate::model::{PriorityTags, new_tables};
+use xlate::model::{PriorityTags, QueueMarks, new_tables};
 use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
 
 mod view;
@@ -70,6 +71,7 @@ struct State {
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
     dhcp_to_local: bool,
+    queue_marks: Arc<QueueMarks>,
     fragments: FragHandling,
     miss_to_controller: bool,
 }
@@ -121,6 +123,8 @@ pub struct OfPort {
     pub created_ms: u64,
     /// Its description in the last port status; `None` if there was none.
     pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
+    /// Its state in the spanning tree.
+    pub(crate) tree: Arc<Mutex<TreeState>>,
 }
 
 impl OfPort {
@@ -344,6 +348,27 @@ impl Ofproto {
         }
     }
 
+    /// Sets the DSCP of packets that leave these ports, by queue; a port without entries leaves packets as they are.
+    pub fn set_queue_marks(&self, ports: impl IntoIterator<Item = (PortNo, BTreeMap<u32, u8>)>) {
+        let mut is_changed = false;
+        for (no, marks) in ports {
+            let mut state = self.state.write();
+            if state.queue_marks.get(&no).map_or(marks.is_empty(), |old| *old == marks) {
+                continue;
+            }
+            is_changed = true;
+            let all = Arc::make_mut(&mut state.queue_marks);
+            if marks.is_empty() {
+                all.remove(&no);
+            } else {
+                all.insert(no, marks);
+            }
+        }
+        if is_changed {
+            self.rebuild();
+        }
+    }
+
     /// The treatment of IP fragments.
     pub(crate) fn fragments(&self) -> FragHandling {
         self.state.read().fragments
@@ -434,6 +459,38 @@ impl Ofproto {
         }
     }
 
+    /// Sets the state of a port in the spanning tree, and reports it to controllers.
+    pub(crate) fn set_tree_state(&self, port: PortNo, tree: TreeState) {
+        let Some(port) = self.port(port) else { return };
+        *port.tree.lock() = tree;
+        self.send_port_state(&port);
+    }
+
+    /// Removes the addresses learned on a port, of one VLAN or of all.
+    pub(crate) fn flush_port(&self, port: PortNo, vlan: Option<u16>) {
+        match vlan {
+            Some(vlan) => {
+                let removed = self.macs.write().flush_vlan(port, vlan);
+                self.macs_changed(removed);
+            }
+            None => {
+                if self.macs.write().flush_port(port) {
+                    self.changed(Change::Bridge(self.id));
+                }
+            }
+        }
+    }
+
+    /// Moves the addresses learned on one port to another one.
+    pub(crate) fn move_macs(&self, from: PortNo, to: PortNo) {
+        let moved = self.macs.write().move_port(from, to);
+        self.macs_changed(moved);
+    }
+
+    fn macs_changed(&self, keys: Vec<xlate::mac::MacKey>) {
+        keys.into_iter().for_each(|(vlan, mac)| self.changed(Change::Mac { bridge: self.id, vlan, mac }));
+    }
+
     /// Sets ports and bundles to exactly these, and returns what changed. See [`Ofproto::edit_ports`].
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let (numbers, names): (BTreeSet<_>, BTreeSet<_>) =
@@ -487,6 +544,7 @@ impl Ofproto {
                         counters: Arc::default(),
                         created_ms: now,
                         reported: Arc::default(),
+                        tree: Arc::default(),
                     };
                     changes.push(PortChange::Added(port.clone()));
                     port

@@ -59,6 +59,7 @@ pub use flow_table::{Removed, RemovedReason};
 pub use gate::ShortChange;
 pub use hidden::HiddenFlow;
 pub use ipfix::{BridgeSampling, ExporterSettings, IpfixSettings};
+pub use protocols::OnStatusChange;
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::{BUNDLE_IDLE_MS, Switch, TimeoutPolicies};
 pub use table_config::TableSettings;

@@ -7,7 +7,7 @@ use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, DropReason, Millis};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Upcall, UpcallHandler,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Punt, Upcall, UpcallHandler,
     UpcallReply,
 };
 use flow::extract::ipproto;
@@ -143,8 +143,8 @@ impl UpcallHandler for Switch {
         self.report_to_collectors(port, what, packet);
     }
 
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
-        self.punt_to(protocol, port, packet)
+    fn punt(&self, port: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
+        self.punt_to(port, punt, packet)
     }
 
     fn slow(&self, upcall: Upcall<'_>) -> DpActions {

@@ -139,6 +139,7 @@ errors! {
     NxfmfcBadTableId, "NXFMFC_BAD_TABLE_ID", n(5, 257), n(5, 257), n(13, 0), n(13, 0), n(13, 0), n(13, 0);
     NxfmfcHardware, "NXFMFC_HARDWARE", n(5, 256), n(5, 256), n(12, 0), n(12, 0), n(12, 0), n(12, 0);
     NxfmfcInvalidTlvField, "NXFMFC_INVALID_TLV_FIELD", n(1, 536), n(1, 536), n(37, 0), n(37, 0), n(37, 0), n(37, 0);
+    NxqofcQueueError, "NXQOFC_QUEUE_ERROR", NO, NO, NO, NO, n(23, 0), n(23, 0);
     NxrNotSupported, "NXR_NOT_SUPPORTED", n(1, 533), n(1, 533), n(34, 0), n(34, 0), n(34, 0), n(34, 0);
     NxrStale, "NXR_STALE", n(1, 534), n(1, 534), n(35, 0), n(35, 0), n(35, 0), n(35, 0);
     NxstNotConfigured, "NXST_NOT_CONFIGURED", n(1, 535), n(1, 535), n(36, 0), n(36, 0), n(36, 0), n(36, 0);

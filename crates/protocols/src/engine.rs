@@ -11,11 +11,11 @@
 //! effects of all batches are carried out in the order in which the machines returned them. The engine waits for nothing
 //! else: not for a reconfiguration, a revalidation pass or the database.
 
-use crate::inbox::{Frame, InboxStats, Inboxes, Refused};
+use crate::inbox::{Frame, InboxStats, Inboxes, Refused, Source};
 use crate::number::Protocol;
 use crate::overlay::{Overlay, PortState};
 use crate::wheel::Wheel;
-use base::{Clock, DpPort, Millis};
+use base::{BridgePort, Clock, DpPort, Millis};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -43,8 +43,8 @@ fn rest_after(spent: Duration, due: Option<Duration>) -> Duration {
 
 /// A protocol as a state machine without I/O: time is an argument, and effects are returned.
 pub trait Machine: Send + Debug {
-    /// Takes a frame that `port` received.
-    fn input(&mut self, port: DpPort, frame: &[u8], now: Millis);
+    /// Takes a frame that a port received.
+    fn input(&mut self, frame: &Frame, now: Millis);
 
     /// Processes expired timers, and appends the resulting effects to `effects`.
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>);
@@ -59,32 +59,97 @@ pub enum Effect {
     /// Send a frame out of a port, without frame check sequence.
     Send {
         /// The port.
-        port: DpPort,
+        port: BridgePort,
         /// The frame.
         frame: Vec<u8>,
     },
     /// Let a port do this and not more.
     Port {
         /// The port.
-        port: DpPort,
+        port: BridgePort,
         /// The new state.
         state: PortState,
     },
+    /// Forget the addresses learned on a port, of one VLAN or of all.
+    Flush {
+        /// The port.
+        port: BridgePort,
+        /// The VLAN; `None` for all.
+        vlan: Option<u16>,
+    },
+    /// Move the addresses learned on one port to another port of the same bridge.
+    Move {
+        /// The port on which they were learned.
+        from: BridgePort,
+        /// The port on which they are from now on.
+        to: BridgePort,
+    },
+    /// Report the state of a port in the spanning tree to controllers, as OpenFlow's port state.
+    Tree {
+        /// The port.
+        port: BridgePort,
+        /// The state.
+        state: TreeState,
+    },
+    /// The protocol's status has changed, and is to be written to the database soon.
+    Status,
     /// Write a line to the log.
     Log(String),
+    /// Write a warning to the log.
+    Warn(String),
+}
+
+/// The state of a port in the spanning tree (OpenFlow 1.0, `OFPPS_STP_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum TreeState {
+    /// The port takes no part in a spanning tree.
+    #[default]
+    Disabled,
+    /// It neither learns nor forwards.
+    Listening,
+    /// It learns.
+    Learning,
+    /// It learns and forwards.
+    Forwarding,
+    /// It is not part of the tree.
+    Blocked,
 }
 
 /// The receiver of effects. It must not call [`Engine::turn`] or [`Engine::poll`].
 pub trait Outlet: Send + Sync + Debug {
     /// Sends a frame out of a port.
-    fn send(&self, port: DpPort, frame: Vec<u8>);
+    fn send(&self, port: BridgePort, frame: Vec<u8>);
 
     /// The state of these ports in the overlay has changed.
-    fn ports_changed(&self, ports: &BTreeSet<DpPort>);
+    fn ports_changed(&self, ports: &BTreeSet<BridgePort>);
 
-    /// Writes a line about a protocol to the log.
-    fn log(&self, protocol: Protocol, line: &str);
+    /// Forgets the addresses learned on a port, of one VLAN or of all.
+    fn flush(&self, port: BridgePort, vlan: Option<u16>);
+
+    /// Moves the addresses learned on one port to another one of the same bridge.
+    fn move_addresses(&self, from: BridgePort, to: BridgePort);
+
+    /// A port has this state in the spanning tree from now on.
+    fn tree_changed(&self, port: BridgePort, state: TreeState);
+
+    /// The status of a protocol has changed.
+    fn status_changed(&self, protocol: Protocol);
+
+    /// Writes a line about a protocol to the log, as a warning or for information.
+    fn log(&self, protocol: Protocol, level: LogLevel, line: &str);
 }
+
+/// The level of a line in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    /// For information.
+    Info,
+    /// A warning.
+    Warning,
+}
+
+/// The most turns of [`Engine::settle`].
+const SETTLING_TURNS: usize = 1000;
 
 type SharedMachine = Arc<Mutex<dyn Machine>>;
 
@@ -99,6 +164,8 @@ pub struct Engine {
     timers: Mutex<Wheel<Protocol>>,
     /// Held while a machine handles a batch and its effects are carried out.
     batch: Mutex<()>,
+    /// Held during a turn: each thread that runs turns finds the timers as the last turn left them.
+    turning: Mutex<()>,
     stopped: AtomicBool,
 }
 
@@ -122,8 +189,19 @@ impl Engine {
     /// An engine without protocols, whose thread is not running yet.
     pub fn new(clock: Clock, overlay: Arc<Overlay>, outlet: Weak<dyn Outlet>) -> Arc<Self> {
         let timers = Mutex::new(Wheel::new(clock.now()));
-        let (machines, batch, stopped) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { clock, inboxes: Inboxes::default(), overlay, outlet, machines, timers, batch, stopped })
+        let (machines, stopped) = (Mutex::default(), AtomicBool::new(false));
+        let (batch, turning) = (Mutex::default(), Mutex::default());
+        Arc::new(Self {
+            clock,
+            inboxes: Inboxes::default(),
+            overlay,
+            outlet,
+            machines,
+            timers,
+            batch,
+            turning,
+            stopped,
+        })
     }
 
     /// Starts the thread, which ends at [`Engine::stop`].
@@ -166,9 +244,9 @@ impl Engine {
         self.inboxes.wake();
     }
 
-    /// Queues a frame for a protocol. If the queue was full, returns the port whose newest frame was dropped for it.
-    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<Option<DpPort>, Refused> {
-        self.inboxes.push(protocol, port, frame)
+    /// Queues a frame for a protocol. If the queue was full, returns the device whose newest frame was dropped for it.
+    pub fn punt(&self, protocol: Protocol, source: Source, frame: &[u8]) -> Result<Option<DpPort>, Refused> {
+        self.inboxes.push(protocol, source, frame)
     }
 
     /// Counters of a protocol's inbox.
@@ -188,7 +266,16 @@ impl Engine {
         if turn.frames_remain { Some(now) } else { turn.deadline }
     }
 
+    /// Runs turns on the caller's thread until nothing is due now, or for a bounded number of turns: whoever moves the
+    /// clock by hand has the machines follow before the next step.
+    pub fn settle(&self) {
+        let now = self.clock.now();
+        let is_settled = |turn: Turn| !turn.had_frames && !turn.is_due(now);
+        let _ = (0..SETTLING_TURNS).map(|_| self.take_turn(now)).find(|turn| is_settled(*turn));
+    }
+
     fn take_turn(&self, now: Millis) -> Turn {
+        let _turning = self.turning.lock();
         let machines: Vec<_> = self.machines.lock().iter().map(|(p, machine)| (*p, Arc::clone(machine))).collect();
         let mut due = Vec::new();
         self.timers.lock().advance(now, &mut due);
@@ -220,7 +307,7 @@ impl Engine {
         let _batch = self.batch.lock();
         let mut effects = Vec::new();
         let mut machine = machine.lock();
-        frames.iter().for_each(|frame| machine.input(frame.port, &frame.bytes, now));
+        frames.iter().for_each(|frame| machine.input(frame, now));
         machine.poll(now, &mut effects);
         // Under the machine's lock: a concurrent change notifies the engine after this.
         let next = machine.next_deadline();
@@ -237,21 +324,39 @@ impl Engine {
     fn carry_out(&self, protocol: Protocol, effects: Vec<Effect>) {
         let Some(outlet) = self.outlet.upgrade() else { return };
         // Neighbouring states are published together.
-        let mut states = Vec::new();
+        let (mut states, mut has_status) = (Vec::new(), false);
         for effect in effects {
             match effect {
                 Effect::Port { port, state } => states.push((port, state)),
+                Effect::Log(line) => outlet.log(protocol, LogLevel::Info, &line),
+                Effect::Warn(line) => outlet.log(protocol, LogLevel::Warning, &line),
+                Effect::Status => has_status = true,
+                // The others come after the states before them.
                 Effect::Send { port, frame } => {
                     self.publish(protocol, &mut states, &*outlet);
                     outlet.send(port, frame);
                 }
-                Effect::Log(line) => outlet.log(protocol, &line),
+                Effect::Flush { port, vlan } => {
+                    self.publish(protocol, &mut states, &*outlet);
+                    outlet.flush(port, vlan);
+                }
+                Effect::Move { from, to } => {
+                    self.publish(protocol, &mut states, &*outlet);
+                    outlet.move_addresses(from, to);
+                }
+                Effect::Tree { port, state } => {
+                    self.publish(protocol, &mut states, &*outlet);
+                    outlet.tree_changed(port, state);
+                }
             }
         }
         self.publish(protocol, &mut states, &*outlet);
+        if has_status {
+            outlet.status_changed(protocol);
+        }
     }
 
-    fn publish(&self, protocol: Protocol, states: &mut Vec<(DpPort, PortState)>, outlet: &dyn Outlet) {
+    fn publish(&self, protocol: Protocol, states: &mut Vec<(BridgePort, PortState)>, outlet: &dyn Outlet) {
         if states.is_empty() {
             return;
         }

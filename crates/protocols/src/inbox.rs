@@ -8,7 +8,7 @@
 //! frames in it; frames of a port keep their order; every rejected or displaced frame is counted.
 
 use crate::number::Protocol;
-use base::DpPort;
+use base::{BridgePort, DpPort};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -18,11 +18,22 @@ pub const CAPACITY: usize = 256;
 /// Bytes of a frame at most.
 pub const FRAME_MAX: usize = 9216;
 
+/// The way in of a punted frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Source {
+    /// The port that received it.
+    pub port: BridgePort,
+    /// The datapath's port, through which a tunnel's frame came, too. Its drops are counted there.
+    pub device: DpPort,
+    /// The VLAN that the bridge assigned it to, if that matters to the protocol; otherwise 0.
+    pub vlan: u16,
+}
+
 /// A frame that was punted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// The port that received it.
-    pub port: DpPort,
+    /// Its way in.
+    pub source: Source,
     /// Its bytes, from the Ethernet header on.
     pub bytes: Vec<u8>,
 }
@@ -64,46 +75,45 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Frames {
     /// The ports that have frames, each with its frames, oldest first.
-    ports: BTreeMap<DpPort, VecDeque<Vec<u8>>>,
+    ports: BTreeMap<BridgePort, VecDeque<Frame>>,
     /// The same ports, the one whose turn is next in front.
-    turns: VecDeque<DpPort>,
+    turns: VecDeque<BridgePort>,
     /// The same ports, by number of frames.
-    by_len: BTreeSet<(usize, DpPort)>,
+    by_len: BTreeSet<(usize, BridgePort)>,
     len: usize,
 }
 
 impl Frames {
     /// Adds a frame. If the queue is full, drops the newest frame of the port with most frames, the new frame included.
-    /// Returns the port that lost a frame, which is `port` itself unless another one has at least two frames more.
-    fn push(&mut self, port: DpPort, bytes: &[u8]) -> Option<DpPort> {
+    /// Returns the device of the dropped frame; it is of the same port unless another one has at least two frames more.
+    fn push(&mut self, source: Source, bytes: &[u8]) -> Result<Option<DpPort>, Refused> {
+        let port = source.port;
         let own = self.ports.get(&port).map_or(0, VecDeque::len);
         let is_full = self.len >= CAPACITY;
         let displaced = self.by_len.last().filter(|(most, _)| is_full && *most > own + 1).map(|(_, other)| *other);
         if is_full && displaced.is_none() {
-            return Some(port);
+            return Err(Refused::Full);
         }
-        if let Some(other) = displaced {
-            self.change(other, |frames| _ = frames.pop_back());
-        }
-        self.change(port, |frames| frames.push_back(bytes.to_vec()));
+        let lost = displaced.and_then(|other| self.change(other, VecDeque::pop_back));
+        self.change(port, |frames| frames.push_back(Frame { source, bytes: bytes.to_vec() }));
         if own == 0 {
             self.turns.push_back(port);
         }
-        displaced
+        Ok(lost.map(|frame| frame.source.device))
     }
 
     /// Takes the next frame in turn.
     fn pop(&mut self) -> Option<Frame> {
         let port = self.turns.pop_front()?;
-        let bytes = self.change(port, VecDeque::pop_front)?;
+        let frame = self.change(port, VecDeque::pop_front)?;
         if self.ports.contains_key(&port) {
             self.turns.push_back(port);
         }
-        Some(Frame { port, bytes })
+        Some(frame)
     }
 
     /// Changes the frames of a port, and updates what depends on their number.
-    fn change<R>(&mut self, port: DpPort, change: impl FnOnce(&mut VecDeque<Vec<u8>>) -> R) -> R {
+    fn change<R>(&mut self, port: BridgePort, change: impl FnOnce(&mut VecDeque<Frame>) -> R) -> R {
         let frames = self.ports.entry(port).or_default();
         let before = frames.len();
         let result = change(frames);
@@ -135,8 +145,8 @@ impl Inboxes {
         self.queues[protocol.index()].lock().open = true;
     }
 
-    /// Queues a frame. Returns the other port whose newest frame was dropped for it, if any.
-    pub(crate) fn push(&self, protocol: Protocol, port: DpPort, bytes: &[u8]) -> Result<Option<DpPort>, Refused> {
+    /// Queues a frame. Returns the device of another port whose newest frame was dropped for it, if any.
+    pub(crate) fn push(&self, protocol: Protocol, source: Source, bytes: &[u8]) -> Result<Option<DpPort>, Refused> {
         let mut queue = self.queues[protocol.index()].lock();
         let Queue { open, frames, stats } = &mut *queue;
         if !*open {
@@ -146,11 +156,7 @@ impl Inboxes {
             stats.too_big += 1;
             return Err(Refused::TooBig);
         }
-        let loser = frames.push(port, bytes);
-        if loser == Some(port) {
-            stats.full += 1;
-            return Err(Refused::Full);
-        }
+        let loser = frames.push(source, bytes).inspect_err(|_| stats.full += 1)?;
         stats.displaced += u64::from(loser.is_some());
         stats.accepted += 1;
         drop(queue);
@@ -191,6 +197,7 @@ impl Inboxes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::PortNo;
     use proptest::prelude::*;
 
     const LLDP: Protocol = Protocol::LLDP;
@@ -201,18 +208,22 @@ mod tests {
         inboxes
     }
 
+    fn by(no: u32) -> Source {
+        Source { port: BridgePort { bridge: 1, port: PortNo(no) }, device: DpPort(no), vlan: 0 }
+    }
+
     fn ports_of(frames: &[Frame]) -> Vec<u32> {
-        frames.iter().map(|frame| frame.port.0).collect()
+        frames.iter().map(|frame| frame.source.port.port.0).collect()
     }
 
     #[test]
     fn a_flood_on_one_port_crowds_out_no_other() {
         let inboxes = inboxes();
         for _ in 0..10 {
-            (0..2 * CAPACITY).for_each(|_| _ = inboxes.push(LLDP, DpPort(1), b"flood"));
+            (0..2 * CAPACITY).for_each(|_| _ = inboxes.push(LLDP, by(1), b"flood"));
             // Ten frames of other ports are accepted; each displaces a frame of the flood.
             for other in 2..12 {
-                assert_eq!(inboxes.push(LLDP, DpPort(other), b"quiet"), Ok(Some(DpPort(1))));
+                assert_eq!(inboxes.push(LLDP, by(other), b"quiet"), Ok(Some(DpPort(1))));
             }
             let (taken, more) = inboxes.take(LLDP, 11);
             let mut ports = ports_of(&taken);
@@ -227,17 +238,17 @@ mod tests {
     #[test]
     fn flooding_ports_share_the_queue_evenly() {
         let inboxes = inboxes();
-        (0..CAPACITY).for_each(|_| _ = inboxes.push(LLDP, DpPort(1), b"first"));
-        (0..CAPACITY).for_each(|_| _ = inboxes.push(LLDP, DpPort(2), b"second"));
+        (0..CAPACITY).for_each(|_| _ = inboxes.push(LLDP, by(1), b"first"));
+        (0..CAPACITY).for_each(|_| _ = inboxes.push(LLDP, by(2), b"second"));
         let (taken, _) = inboxes.take(LLDP, CAPACITY);
-        let of_first = taken.iter().filter(|frame| frame.port == DpPort(1)).count();
+        let of_first = taken.iter().filter(|frame| frame.source == by(1)).count();
         assert_eq!((taken.len(), of_first), (CAPACITY, CAPACITY / 2));
     }
 
     #[test]
     fn memory_is_bounded_for_any_number_of_ports() {
         let inboxes = inboxes();
-        let accepted = (0..10_000).filter(|n| inboxes.push(LLDP, DpPort(*n), b"one each").is_ok()).count();
+        let accepted = (0..10_000).filter(|n| inboxes.push(LLDP, by(*n), b"one each").is_ok()).count();
         assert_eq!((accepted, inboxes.stats(LLDP).full), (CAPACITY, 10_000 - CAPACITY as u64));
         inboxes.take(LLDP, CAPACITY);
         let queue = inboxes.queues[LLDP.index()].lock();
@@ -308,12 +319,12 @@ mod tests {
                     };
                     refused += u64::from(expected.is_err());
                     displaced += u64::from(matches!(expected, Ok(Some(_))));
-                    prop_assert_eq!(inboxes.push(LLDP, DpPort(port), &number.to_be_bytes()), expected);
+                    prop_assert_eq!(inboxes.push(LLDP, by(port), &number.to_be_bytes()), expected);
                 }
                 let (frames, more) = inboxes.take(LLDP, taken);
                 let expected: Vec<_> = (0..taken).map_while(|_| twin.pop()).collect();
                 let number = |frame: &Frame| u32::from_be_bytes(*frame.bytes.first_chunk().expect("four bytes"));
-                let frames: Vec<_> = frames.iter().map(|frame| (frame.port.0, number(frame))).collect();
+                let frames: Vec<_> = frames.iter().map(|frame| (frame.source.port.port.0, number(frame))).collect();
                 prop_assert_eq!((frames, more), (expected, !twin.frames.is_empty()));
                 let stats = inboxes.stats(LLDP);
                 prop_assert_eq!((stats.waiting, stats.full, stats.displaced), (twin.frames.len(), refused, displaced));

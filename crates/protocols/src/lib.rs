@@ -16,8 +16,8 @@ pub mod number;
 pub mod overlay;
 pub mod wheel;
 
-pub use engine::{Effect, Engine, Machine, Outlet};
-pub use inbox::{Frame, InboxStats, Refused};
+pub use engine::{Effect, Engine, LogLevel, Machine, Outlet, TreeState};
+pub use inbox::{Frame, InboxStats, Refused, Source};
 pub use number::{Protocol, ProtocolSet};
-pub use overlay::{Overlay, PortOverlay, PortState, Ports};
+pub use overlay::{Accepts, Overlay, PortOverlay, PortState, Ports};
 pub use wheel::Wheel;

@@ -11,6 +11,18 @@ impl Protocol {
     pub const COUNT: usize = 16;
     /// LLDP (IEEE 802.1AB).
     pub const LLDP: Self = Self(0);
+    /// Continuity checks of CFM (IEEE 802.1Q, 802.1ag).
+    pub const CFM: Self = Self(1);
+    /// BFD (RFC 5880).
+    pub const BFD: Self = Self(2);
+    /// LACP (IEEE 802.1AX).
+    pub const LACP: Self = Self(3);
+    /// STP and RSTP (IEEE 802.1D).
+    pub const STP: Self = Self(4);
+    /// Multicast snooping (RFC 4541).
+    pub const MULTICAST: Self = Self(5);
+    /// Load of bonds, and the frames that they send. It receives none.
+    pub const BOND: Self = Self(6);
 
     /// The protocol of this number, which must be less than [`Protocol::COUNT`].
     pub const fn new(number: u8) -> Option<Self> {
@@ -20,7 +32,7 @@ impl Protocol {
     /// Returns true if the protocol sets port states ([`crate::PortState`]). Otherwise it does not affect
     /// translations.
     pub const fn decides(self) -> bool {
-        !matches!(self, Self::LLDP)
+        !matches!(self, Self::LLDP | Self::LACP | Self::MULTICAST | Self::BOND)
     }
 
     /// Its number.
@@ -32,6 +44,12 @@ impl Protocol {
     pub fn name(self) -> Option<&'static str> {
         match self {
             Self::LLDP => Some("lldp"),
+            Self::CFM => Some("cfm"),
+            Self::BFD => Some("bfd"),
+            Self::LACP => Some("lacp"),
+            Self::STP => Some("stp"),
+            Self::MULTICAST => Some("multicast"),
+            Self::BOND => Some("bond"),
             _ => None,
         }
     }
@@ -82,6 +100,17 @@ impl ProtocolSet {
     /// Returns true if a member sets port states.
     pub fn decides(self) -> bool {
         (0..Protocol::COUNT as u8).map(Protocol).any(|protocol| self.contains(protocol) && protocol.decides())
+    }
+
+    /// The members of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The members, by number.
+    pub fn iter(self) -> impl Iterator<Item = Protocol> {
+        (0..Protocol::COUNT as u8).map(Protocol).filter(move |protocol| self.contains(*protocol))
     }
 
     /// Returns true if there is no member.

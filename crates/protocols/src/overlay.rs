@@ -12,11 +12,25 @@
 
 use crate::number::{Protocol, ProtocolSet};
 use arc_swap::ArcSwap;
-use base::DpPort;
+use base::{BridgePort, MacAddr};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+
+/// Which of its frames a protocol receives from a port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Accepts {
+    /// Only frames to this address; `None` for any address that the protocol uses.
+    pub destination: Option<MacAddr>,
+    /// Only packets without a tunnel key, or with key 0.
+    pub without_key: bool,
+}
+
+impl Accepts {
+    /// All frames of the protocol.
+    pub const ALL: Self = Self { destination: None, without_key: false };
+}
 
 /// The actions that protocols permit on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -56,11 +70,36 @@ pub struct PortOverlay {
     pub state: PortState,
     /// Whether the state may change as long as these protocols are enabled.
     pub is_decided: bool,
+    /// Restrictions of the frames that a protocol receives, unless it receives all of them.
+    accepts: Vec<(Protocol, Accepts)>,
     /// The state set by each protocol, unless it permits everything.
     decisions: Vec<(Protocol, PortState)>,
 }
 
 impl PortOverlay {
+    /// Which frames of an enabled protocol are punted to it.
+    pub fn accepts(&self, protocol: Protocol) -> Accepts {
+        self.accepts.iter().find(|(of, _)| *of == protocol).map_or(Accepts::ALL, |(_, accepts)| *accepts)
+    }
+
+    /// Enables a protocol, or disables it.
+    fn set(&mut self, protocol: Protocol, accepts: Option<&Accepts>) {
+        self.accepts.retain(|(of, _)| *of != protocol);
+        match accepts {
+            Some(accepts) => {
+                self.enabled = self.enabled.with(protocol);
+                if *accepts != Accepts::ALL {
+                    self.accepts.push((protocol, *accepts));
+                }
+            }
+            None => {
+                self.enabled = self.enabled.without(protocol);
+                self.decide(protocol, PortState::default());
+            }
+        }
+        self.is_decided = self.enabled.decides();
+    }
+
     fn decide(&mut self, protocol: Protocol, state: PortState) {
         self.decisions.retain(|(by, _)| *by != protocol);
         if state != PortState::default() {
@@ -71,7 +110,7 @@ impl PortOverlay {
 }
 
 /// The entries, by port.
-pub type Ports = HashMap<DpPort, PortOverlay, RandomState>;
+pub type Ports = HashMap<BridgePort, PortOverlay, RandomState>;
 
 /// The overlay of a switch.
 #[derive(Debug, Default)]
@@ -87,24 +126,23 @@ impl Overlay {
         self.ports.load_full()
     }
 
-    /// Enables `protocol` on exactly these ports. Returns the ports whose entries were added, removed or got other
-    /// protocols.
-    pub fn enable(&self, protocol: Protocol, on: &BTreeSet<DpPort>) -> BTreeSet<DpPort> {
+    /// Enables `protocol` on exactly these ports. Returns the ports whose entries were added, removed, got other
+    /// protocols or accept other frames.
+    pub fn enable(&self, protocol: Protocol, on: &BTreeMap<BridgePort, Accepts>) -> BTreeSet<BridgePort> {
         let _changing = self.changing.lock();
         let mut ports = Ports::clone(&self.ports.load());
-        let before = |entry: &PortOverlay| entry.enabled.contains(protocol);
-        let mut changed: BTreeSet<DpPort> =
-            ports.iter().filter(|(port, entry)| before(entry) && !on.contains(port)).map(|(port, _)| *port).collect();
-        changed.extend(on.iter().filter(|port| !ports.get(port).is_some_and(before)));
+        let is_enabled = |entry: &PortOverlay| entry.enabled.contains(protocol);
+        let ended = |(port, entry): &(&BridgePort, &PortOverlay)| is_enabled(entry) && !on.contains_key(*port);
+        let mut changed: BTreeSet<BridgePort> = ports.iter().filter(ended).map(|(port, _)| *port).collect();
+        let is_as_before =
+            |entry: &PortOverlay, accepts: &Accepts| is_enabled(entry) && entry.accepts(protocol) == *accepts;
+        let differs = |(port, accepts): &(&BridgePort, &Accepts)| {
+            !ports.get(*port).is_some_and(|entry| is_as_before(entry, accepts))
+        };
+        changed.extend(on.iter().filter(differs).map(|(port, _)| *port));
         for port in &changed {
             let entry = ports.entry(*port).or_default();
-            if on.contains(port) {
-                entry.enabled = entry.enabled.with(protocol);
-            } else {
-                entry.enabled = entry.enabled.without(protocol);
-                entry.decide(protocol, PortState::default());
-            }
-            entry.is_decided = entry.enabled.decides();
+            entry.set(protocol, on.get(port));
             if entry.enabled.is_empty() {
                 ports.remove(port);
             }
@@ -117,7 +155,7 @@ impl Overlay {
 
     /// Sets the states of ports by `protocol`, which must be one that decides; ports on which it is not enabled are
     /// skipped. Returns the ports whose combined state over all protocols changed.
-    pub fn set_state(&self, protocol: Protocol, states: &[(DpPort, PortState)]) -> BTreeSet<DpPort> {
+    pub fn set_state(&self, protocol: Protocol, states: &[(BridgePort, PortState)]) -> BTreeSet<BridgePort> {
         debug_assert!(protocol.decides(), "{protocol} decides about ports");
         let _changing = self.changing.lock();
         let old = self.ports.load();
@@ -127,7 +165,7 @@ impl Overlay {
                 entry.decide(protocol, *state);
             }
         }
-        let is_changed = |port: &DpPort| ports.get(port).map(|new| new.state) != old.get(port).map(|old| old.state);
+        let is_changed = |port: &BridgePort| ports.get(port).map(|new| new.state) != old.get(port).map(|old| old.state);
         let changed = states.iter().map(|(port, _)| *port).filter(is_changed).collect();
         self.ports.store(Arc::new(ports));
         changed
@@ -137,56 +175,81 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::PortNo;
 
-    const A: Protocol = Protocol::new(2).unwrap();
-    const B: Protocol = Protocol::new(1).unwrap();
+    const A: Protocol = Protocol::new(12).unwrap();
+    const B: Protocol = Protocol::new(11).unwrap();
     const BLOCKED: PortState = PortState { learning: false, forwarding: false, live: true };
     const DEAD: PortState = PortState { learning: true, forwarding: true, live: false };
 
-    fn set(ports: &[u32]) -> BTreeSet<DpPort> {
-        ports.iter().map(|port| DpPort(*port)).collect()
+    const fn port(no: u32) -> BridgePort {
+        BridgePort { bridge: 1, port: PortNo(no) }
+    }
+
+    fn set(ports: &[u32]) -> BTreeSet<BridgePort> {
+        ports.iter().map(|no| port(*no)).collect()
+    }
+
+    fn on(ports: &[u32]) -> BTreeMap<BridgePort, Accepts> {
+        ports.iter().map(|no| (port(*no), Accepts::ALL)).collect()
     }
 
     #[test]
     fn a_port_has_an_entry_while_a_protocol_is_enabled() {
         let overlay = Overlay::default();
-        assert_eq!(overlay.enable(A, &set(&[1, 2])), set(&[1, 2]));
-        assert_eq!(overlay.enable(A, &set(&[2, 3])), set(&[1, 3]));
-        assert_eq!(overlay.enable(A, &set(&[2, 3])), set(&[]));
-        assert_eq!(overlay.enable(B, &set(&[2])), set(&[2]));
-        assert_eq!(overlay.enable(A, &set(&[])), set(&[2, 3]));
+        assert_eq!(overlay.enable(A, &on(&[1, 2])), set(&[1, 2]));
+        assert_eq!(overlay.enable(A, &on(&[2, 3])), set(&[1, 3]));
+        assert_eq!(overlay.enable(A, &on(&[2, 3])), set(&[]));
+        assert_eq!(overlay.enable(B, &on(&[2])), set(&[2]));
+        assert_eq!(overlay.enable(A, &on(&[])), set(&[2, 3]));
         let ports = overlay.load();
-        assert_eq!((ports.len(), ports[&DpPort(2)].enabled), (1, ProtocolSet::EMPTY.with(B)));
+        assert_eq!((ports.len(), ports[&port(2)].enabled), (1, ProtocolSet::EMPTY.with(B)));
     }
 
     #[test]
     fn lldp_decides_nothing() {
         let overlay = Overlay::default();
-        overlay.enable(Protocol::LLDP, &set(&[1, 2]));
-        overlay.enable(A, &set(&[2]));
-        let decided = |port| overlay.load()[&DpPort(port)].is_decided;
+        overlay.enable(Protocol::LLDP, &on(&[1, 2]));
+        overlay.enable(A, &on(&[2]));
+        let decided = |no| overlay.load()[&port(no)].is_decided;
         assert_eq!((decided(1), decided(2)), (false, true));
-        overlay.enable(A, &set(&[]));
+        overlay.enable(A, &on(&[]));
         assert!(!decided(2));
     }
 
     #[test]
     fn a_port_state_combines_all_protocols() {
         let overlay = Overlay::default();
-        overlay.enable(A, &set(&[1, 2]));
-        overlay.enable(B, &set(&[1]));
+        overlay.enable(A, &on(&[1, 2]));
+        overlay.enable(B, &on(&[1]));
         let snapshot = overlay.load();
-        assert_eq!(overlay.set_state(A, &[(DpPort(1), BLOCKED), (DpPort(9), BLOCKED)]), set(&[1]));
-        assert_eq!(overlay.set_state(B, &[(DpPort(1), DEAD), (DpPort(2), DEAD)]), set(&[1]));
+        assert_eq!(overlay.set_state(A, &[(port(1), BLOCKED), (port(9), BLOCKED)]), set(&[1]));
+        assert_eq!(overlay.set_state(B, &[(port(1), DEAD), (port(2), DEAD)]), set(&[1]));
         let all = PortState { learning: false, forwarding: false, live: false };
-        assert_eq!(overlay.load()[&DpPort(1)].state, all);
+        assert_eq!(overlay.load()[&port(1)].state, all);
         // An equal state is no change, nor is one that another protocol forbids anyway.
-        assert_eq!(overlay.set_state(B, &[(DpPort(1), all)]), set(&[]));
+        assert_eq!(overlay.set_state(B, &[(port(1), all)]), set(&[]));
         // A protocol that is disabled forbids nothing any more.
-        overlay.enable(A, &set(&[]));
-        overlay.enable(A, &set(&[1]));
-        overlay.set_state(B, &[(DpPort(1), DEAD)]);
-        assert_eq!(overlay.load()[&DpPort(1)].state, DEAD);
-        assert_eq!(snapshot[&DpPort(1)].state, PortState::default(), "a snapshot stays as it is");
+        overlay.enable(A, &on(&[]));
+        overlay.enable(A, &on(&[1]));
+        overlay.set_state(B, &[(port(1), DEAD)]);
+        assert_eq!(overlay.load()[&port(1)].state, DEAD);
+        assert_eq!(snapshot[&port(1)].state, PortState::default(), "a snapshot stays as it is");
+    }
+
+    #[test]
+    fn a_change_of_the_accepted_frames_is_a_change_of_the_port() {
+        let overlay = Overlay::default();
+        let to = |last| Accepts { destination: Some(MacAddr([1, 0, 0, 0, 0, last])), without_key: false };
+        overlay.enable(A, &on(&[1, 2]));
+        let mut wanted = on(&[1, 2]);
+        wanted.insert(port(2), to(1));
+        assert_eq!(overlay.enable(A, &wanted), set(&[2]));
+        assert_eq!(overlay.enable(A, &wanted), set(&[]));
+        let ports = overlay.load();
+        assert_eq!((ports[&port(1)].accepts(A), ports[&port(2)].accepts(A)), (Accepts::ALL, to(1)));
+        overlay.enable(A, &on(&[]));
+        overlay.enable(A, &on(&[2]));
+        assert_eq!(overlay.load()[&port(2)].accepts(A), Accepts::ALL);
     }
 }

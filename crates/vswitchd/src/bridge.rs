@@ -12,20 +12,23 @@ use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
 use crate::features::lldp::{Lldp, LldpSpec};
 use crate::features::mtu::{self, Mtu};
+use crate::features::qos::Qos;
 use crate::features::vlan::Vlan;
 use crate::interface::{Behind, InterfaceError, InterfaceSpec, RunningInterface, is_internal};
 use crate::levels::{BridgeLevel, BridgeReport, BridgeTarget, InterfaceLevel, InterfaceReport, InterfaceTarget};
-use crate::levels::{PortLevel, PortTarget};
+use crate::levels::{PortLevel, PortReport, PortTarget};
 use crate::ofport::{Claim, Numbers};
+use crate::protocol_settings::{Enabled, Marks};
 use crate::references::{Location, References};
 use crate::running::RunningBridge;
-use base::{MacAddr, PortNo};
+use base::{BridgePort, MacAddr, PortNo};
 use ofproto::PortEdits;
 use ofproto::bridge::PortChange;
 use ovsdb::Uuid;
 use ovsdb_client::Transaction;
 use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
+use protocols::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xlate::PortOut;
@@ -65,7 +68,7 @@ pub struct Bridge {
     /// Interfaces that could not be opened.
     failed: BTreeSet<String>,
     patches: BTreeSet<String>,
-    with_lldp: BTreeSet<String>,
+    pub(crate) enabled: Enabled,
     pub(crate) warnings: BTreeSet<String>,
 }
 
@@ -121,8 +124,6 @@ pub(crate) struct Work {
     is_numbering_stale: bool,
     /// Patch ports came, went or have other numbers.
     pub(crate) is_patch_changed: bool,
-    /// LLDP of the ports is to be configured.
-    pub(crate) is_lldp_changed: bool,
     /// Interfaces whose state is to be written to the database.
     pub(crate) unreported: BTreeSet<String>,
     /// The bridge's state is to be written to the database.
@@ -167,7 +168,7 @@ impl Bridge {
             mac: None,
             failed: BTreeSet::new(),
             patches: BTreeSet::new(),
-            with_lldp: BTreeSet::new(),
+            enabled: Enabled::default(),
             warnings: BTreeSet::new(),
         }
     }
@@ -188,6 +189,7 @@ impl Bridge {
     /// Takes a port and its interfaces out of the bridge.
     pub(crate) fn remove_port(&mut self, row: Uuid, references: &mut References) {
         let Some(mut port) = self.ports.remove(&row) else { return };
+        self.enabled.remove_port(&row);
         let at = Location::Port(self.name.clone(), row);
         port.settings.forget(&at, references);
         references.disown(row, &at);
@@ -212,7 +214,7 @@ impl Bridge {
         interface.settings.forget(&at, references);
         references.disown(interface.spec.row.uuid(), &at);
         self.count(&interface.counted, &(None, None));
-        self.work.is_lldp_changed |= self.with_lldp.remove(name);
+        self.enabled.remove_interface(name, &port);
     }
 
     /// The row of the port of an interface.
@@ -220,10 +222,16 @@ impl Bridge {
         self.ports.get(&self.interfaces.get(interface)?.port).map(|port| port.row)
     }
 
+    /// The port of the bridge that an interface is, once it is open and has a number.
+    pub fn bridge_port(&self, interface: &str) -> Option<BridgePort> {
+        let port = self.running.interfaces.get(interface)?.ofport?;
+        Some(BridgePort { bridge: self.running.ofproto.id(), port })
+    }
+
     /// The interfaces with LLDP.
     pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
-        let spec = |name: &String| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
-        self.with_lldp.iter().filter_map(move |name| Some((name.as_str(), spec(name)?)))
+        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
+        self.enabled.interfaces(Protocol::LLDP).filter_map(move |name| Some((name, spec(name)?)))
     }
 
     /// Adds the interfaces to the work whose device changed or could not be opened.
@@ -357,9 +365,11 @@ impl Bridge {
         if running.device_changed() {
             interface.settings.follow(Event::Device);
         }
-        let mut target = InterfaceTarget { running, is_lldp_changed: false };
+        let mut target = InterfaceTarget { running, protocols: Marks::default() };
         interface.settings.apply(&mut target, counts);
-        let is_lldp_changed = target.is_lldp_changed;
+        self.enabled.mark_interface(name, &target.protocols);
+        // Address and number are part of what protocols announce.
+        self.enabled.touch(name, &interface.port);
         if running.state.is_err() {
             self.failed.insert(name.to_owned());
         } else {
@@ -370,14 +380,6 @@ impl Bridge {
         } else {
             self.work.is_patch_changed |= self.patches.remove(name);
         }
-        let has_lldp = interface.settings.spec::<Lldp>().is_enabled;
-        if has_lldp {
-            self.with_lldp.insert(name.to_owned());
-        } else {
-            self.with_lldp.remove(name);
-        }
-        // Address and number are part of what LLDP announces.
-        self.work.is_lldp_changed |= is_lldp_changed || has_lldp;
         let before = interface.counted;
         let port = self.ports.get(&interface.port);
         let is_first = port.is_some_and(|port| port.interfaces.first().is_some_and(|first| first == name));
@@ -478,7 +480,7 @@ impl Bridge {
     pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, confinement: &Confinement, counts: &mut Counts) {
         let mac = self.follow_address();
         let mut edits = self.bundle_edits();
-        let mut added = Vec::new();
+        let (mut added, mut marks) = (Vec::new(), Vec::new());
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
             if !running.register(self.running.ofproto.id()) {
@@ -493,6 +495,9 @@ impl Bridge {
             }
             edits.removed.extend(before.filter(|_| before != number));
             edits.ports.extend(port);
+            if let Some((number, interface)) = number.zip(self.interfaces.get(name)) {
+                marks.push((number, interface.settings.spec::<Qos>().marks.clone()));
+            }
         }
         for (name, number) in added {
             let number = number.to_of10();
@@ -501,6 +506,8 @@ impl Bridge {
         // A number that another interface has now is replaced.
         let taken: BTreeSet<PortNo> = edits.ports.iter().map(|port| port.no).collect();
         edits.removed.retain(|no| !taken.contains(no));
+        let unmarked = edits.removed.iter().map(|no| (*no, BTreeMap::new()));
+        self.running.ofproto.set_queue_marks(unmarked.chain(marks));
         let mut changes = self.running.ofproto.edit_ports(edits);
         if !changes.is_empty() {
             self.settings.follow(Event::Ports);
@@ -509,8 +516,9 @@ impl Bridge {
         self.add_link_changes(&mut changes);
         self.running.ofproto.send_port_changes(&changes);
         if std::mem::take(&mut self.work.is_pending) {
-            let mut target = BridgeTarget { running: &mut self.running, mac, confinement };
+            let mut target = BridgeTarget { running: &mut self.running, mac, confinement, protocols: Marks::default() };
             self.settings.apply(&mut target, counts);
+            self.enabled.mark_bridge(&target.protocols);
             self.work.is_unreported = true;
         }
         self.work.unreported.append(&mut self.work.interfaces);
@@ -575,6 +583,7 @@ impl Bridge {
         let Some(port) = self.ports.get_mut(&row) else { return };
         let mut target = PortTarget::default();
         port.settings.apply(&mut target, counts);
+        self.enabled.mark_port(row, &target.protocols);
         if target.is_bundle_changed {
             self.work.bundles.insert(row);
         }
@@ -586,6 +595,14 @@ impl Bridge {
     /// Writes the state of the bridge to the database.
     pub(crate) fn report(&self, what: Report, txn: &mut Transaction<'_>) {
         self.settings.report(BridgeReport { row: self.row, running: &self.running }, what, txn);
+        if !self.enabled.has_port_states() {
+            return;
+        }
+        for Port { row, name, interfaces, settings } in self.ports.values() {
+            if txn.contains(*row) {
+                settings.report(PortReport { row: *row, name, interfaces, bridge: &self.running }, what, txn);
+            }
+        }
     }
 
     /// Writes the state of an interface to the database, for the first time with its counters.

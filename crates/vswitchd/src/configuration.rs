@@ -10,12 +10,14 @@ use crate::features::statistics::{INTERVAL_MS, Interval};
 use crate::interface::InterfaceSpec;
 use crate::levels::{BridgeLevel, InterfaceLevel, Jobs, PortLevel, SwitchLevel, SwitchReport, SwitchTarget};
 use crate::own_tls::OwnTls;
+use crate::protocol_settings;
 use crate::references::{Location, References};
 use crate::running::RunningBridge;
 use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, open_vswitch, port};
 use ovsdb_client::typed::{AnyColumn, Ref, Row};
 use ovsdb_client::{Change, Replica, Transaction, columns};
 use parking_lot::Mutex;
+use protocols::ProtocolSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -88,6 +90,8 @@ pub struct Configuration {
     warnings: BTreeSet<String>,
     /// VLANs that the database has in Port:trunks for mappings of auto-attach.
     trunked: TrunkVlans,
+    /// Protocols of bridges that have ended.
+    ended_protocols: ProtocolSet,
 }
 
 /// Contents of a report, to be remembered once the database has it.
@@ -125,6 +129,7 @@ impl Configuration {
             is_unreported: false,
             warnings: BTreeSet::new(),
             trunked: TrunkVlans::new(),
+            ended_protocols: ProtocolSet::EMPTY,
         }
     }
 
@@ -356,13 +361,9 @@ impl Configuration {
             };
             bridge.publish(&peer_of, &self.confinement, counts);
         }
-        let mut is_lldp_changed = false;
-        for bridge in self.bridges.values_mut() {
-            is_lldp_changed |= std::mem::take(&mut bridge.work.is_lldp_changed);
-        }
-        if is_lldp_changed {
-            lldp::configure(&self.bridges, &self.devices);
-        }
+        let changed = self.bridges.values_mut().map(|bridge| bridge.enabled.take_changed());
+        let changed = changed.fold(std::mem::take(&mut self.ended_protocols), ProtocolSet::union);
+        protocol_settings::configure(changed, &self.bridges, &self.devices);
     }
 
     /// If patch ports changed: all of them by datapath type and name, each with its bridge, number and peer. The peer may
@@ -435,6 +436,7 @@ impl Configuration {
         let ended: Vec<String> = self.bridges.iter().filter(|(n, b)| !stays(n, b)).map(|(n, _)| n.clone()).collect();
         for name in &ended {
             if let Some(mut bridge) = self.bridges.remove(name) {
+                self.ended_protocols = self.ended_protocols.union(bridge.enabled.all());
                 bridge.forget(&mut self.references);
                 // Ports of other bridges may lose their peers.
                 if bridge.has_patches() {
@@ -515,6 +517,7 @@ impl Configuration {
             }
             if is_all || is_unreported || !names.is_empty() {
                 bridge.report(what, txn);
+                bridge.enabled.set_reported();
             }
             let names = match what {
                 Report::Status if is_all => bridge.running.interfaces.keys().cloned().collect(),
@@ -528,6 +531,16 @@ impl Configuration {
         let trunks = lldp::trunks(&self.bridges);
         lldp::write_trunks(txn, &self.trunked, &trunks);
         Written { trunks }
+    }
+
+    /// Writes the state of protocols.
+    pub fn report_protocols(&self, txn: &mut Transaction<'_>) {
+        for bridge in self.bridges.values().filter(|bridge| !bridge.enabled.all().is_empty()) {
+            if txn.contains(bridge.row) {
+                bridge.report(Report::Protocols, txn);
+                bridge.interfaces.keys().for_each(|name| bridge.report_interface(name, Report::Protocols, txn));
+            }
+        }
     }
 
     /// Notes that the database has what was written.

@@ -131,6 +131,8 @@ pub struct Devices {
     /// Datapaths beside those of bridges.
     pub standalone: StandaloneDatapaths,
     on_change: Arc<tokio::sync::Notify>,
+    /// The status of a protocol has changed.
+    pub status_changed: Arc<tokio::sync::Notify>,
     /// How many values of the database the switch holds, for `memory/show`.
     pub idl_cells: AtomicU64,
     /// Notified when the clock was stopped or moved by hand.
@@ -154,6 +156,7 @@ impl Devices {
             round_watch: Arc::new(RoundWatch::new(netdev_linux::tsc::cycles_per_ns().unwrap_or(1.0))),
             standalone: StandaloneDatapaths::default(),
             on_change,
+            status_changed: Arc::default(),
             idl_cells: AtomicU64::new(0),
             on_clock: tokio::sync::Notify::new(),
         }
@@ -181,6 +184,7 @@ impl Devices {
         self.clock.warp(ms);
         for (_, dp) in self.datapaths() {
             dp.switch.run_timers();
+            dp.switch.settle_protocols();
             dp.switch.housekeeping();
         }
         self.on_clock.notify_one();
@@ -222,6 +226,8 @@ impl Devices {
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
         self.watch(&dp);
+        let changed = Arc::clone(&self.status_changed);
+        dp.switch.on_status_change(Box::new(move |_| changed.notify_one()));
         self.underlay.serve(&dp.switch);
         dp.dpif.set_tunnel_ports(*self.egress_ports.lock());
         dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);

@@ -52,6 +52,8 @@ pub enum Report {
     Status,
     /// The state and the counters.
     Statistics,
+    /// The state of protocols alone, which changes more often.
+    Protocols,
 }
 
 /// One area of settings.
@@ -66,6 +68,8 @@ pub trait Feature: Default + Debug + 'static {
     const COLUMNS: &'static [AnyColumn];
     /// The columns that [`Feature::report`] writes.
     const REPORTS: &'static [AnyColumn] = &[];
+    /// Whether [`Feature::report`] writes the state of a protocol. Only such features get [`Report::Protocols`].
+    const IS_PROTOCOL: bool = false;
     /// The events after which the same settings are applied again.
     const FOLLOWS: &'static [Event] = &[];
 
@@ -231,7 +235,9 @@ impl<F: Feature> Setting<F::Level> for Held<F> {
     }
 
     fn report(&self, of: <F::Level as Level>::Reported<'_>, what: Report, txn: &mut Transaction<'_>) {
-        self.feature.report(of, what, txn);
+        if F::IS_PROTOCOL || what != Report::Protocols {
+            self.feature.report(of, what, txn);
+        }
     }
 
     fn forget(&mut self, at: &Location, references: &mut References) {

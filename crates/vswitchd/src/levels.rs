@@ -5,11 +5,12 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, netflow, queues, sflow, statistics, timeout_policies, tuning, unsupported, versions, vlan,
-    zone_limits,
+    mac_table, mtu, netflow, qos, queues, sflow, spanning_tree, statistics, timeout_policies, tuning, unsupported,
+    versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
+use crate::protocol_settings::Marks;
 use crate::running::RunningBridge;
 use base::MacAddr;
 use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, port};
@@ -53,6 +54,8 @@ pub struct PortRows<'a> {
 pub struct InterfaceRows<'a> {
     /// The bridge.
     pub bridge: Row<'a, db::Bridge>,
+    /// The port, to be read by reference; zero if there is no row.
+    pub port: Ref<db::Port>,
     /// The interface.
     pub interface: Row<'a, db::Interface>,
 }
@@ -127,11 +130,15 @@ pub struct BridgeTarget<'a> {
     pub mac: MacAddr,
     /// The sockets that it may have.
     pub confinement: &'a Confinement,
+    /// Whether protocols are enabled on the bridge as a whole.
+    pub protocols: Marks,
 }
 
 /// What features of a port ask for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PortTarget {
+    /// Whether protocols are enabled on it.
+    pub protocols: Marks,
     /// The bundle of the port is to be published.
     pub is_bundle_changed: bool,
     /// The address of the port that counts for the bridge's address may be another one.
@@ -143,8 +150,8 @@ pub struct PortTarget {
 pub struct InterfaceTarget<'a> {
     /// The interface.
     pub running: &'a mut RunningInterface,
-    /// Set if LLDP of the bridge's ports is to be configured.
-    pub is_lldp_changed: bool,
+    /// Whether protocols are enabled on it.
+    pub protocols: Marks,
 }
 
 /// What features of the switch report on.
@@ -165,6 +172,19 @@ pub struct BridgeReport<'a> {
     pub row: Ref<db::Bridge>,
     /// The bridge.
     pub running: &'a RunningBridge,
+}
+
+/// What features of a port report on.
+#[derive(Clone, Copy, Debug)]
+pub struct PortReport<'a> {
+    /// Its row.
+    pub row: Ref<db::Port>,
+    /// Its name.
+    pub name: &'a str,
+    /// Names of its interfaces, sorted.
+    pub interfaces: &'a [String],
+    /// Its bridge.
+    pub bridge: &'a RunningBridge,
 }
 
 /// What features of an interface report on.
@@ -225,6 +245,7 @@ level!(
         forward_bpdu::ForwardBpdu,
         flow_tables::FlowTables,
         mac_table::MacTable,
+        spanning_tree::SpanningTree,
         ipfix::Ipfix,
         sflow::Sflow,
         netflow::Netflow,
@@ -232,7 +253,13 @@ level!(
         in_band::InBand,
     ]
 );
-level!(PortLevel, PortRows<'a>, PortTarget, (), [unsupported::OfPort, vlan::Vlan, address::PortAddress,]);
+level!(
+    PortLevel,
+    PortRows<'a>,
+    PortTarget,
+    PortReport<'a>,
+    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort,]
+);
 level!(
     InterfaceLevel,
     InterfaceRows<'a>,
@@ -243,6 +270,8 @@ level!(
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
+        qos::Qos,
+        qos::IngressPolicing,
         lldp::Lldp,
         link::Link,
         statistics::Counters,

@@ -37,6 +37,7 @@ pub mod ofport;
 pub mod own_tls;
 pub mod placement;
 pub mod program;
+mod protocol_settings;
 pub mod reader;
 pub mod references;
 pub mod run;

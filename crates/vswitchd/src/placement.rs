@@ -4,6 +4,7 @@
 use crate::devices::Dp;
 use base::DpPort;
 use dpif::{Dpif, DpifError};
+use netdev::qos::{Policing, QosSpec};
 use netdev::{Netdev, NetdevError};
 use ofproto::Switch;
 use parking_lot::Mutex;
@@ -141,6 +142,20 @@ impl Attached {
             Some(port) => self.dpif.port_set_queues(port, affinity),
             None => Ok(()),
         }
+    }
+
+    /// Sets up QoS by the kernel if the device passes its queues, or else in userspace; removes it with `None`.
+    pub fn set_qos(&self, spec: Option<&QosSpec>) -> Result<(), DpifError> {
+        match (self.device().kernel_qos(), self.port()) {
+            (Some(kernel), _) => Ok(kernel.set(spec)?),
+            (None, Some(port)) => self.dpif.port_set_qos(port, spec),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// Sets the ingress policing.
+    pub fn set_policing(&self, policing: &Policing) -> Result<(), DpifError> {
+        self.port().map_or(Ok(()), |port| self.dpif.port_set_policing(port, policing))
     }
 }
 

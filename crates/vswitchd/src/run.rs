@@ -22,6 +22,9 @@ const REVALIDATE: Duration = Duration::from_millis(500);
 /// How often the routes to controllers through the bridges are looked up.
 const IN_BAND: Duration = Duration::from_secs(1);
 
+/// How long changes of protocols' status are collected until they are written.
+const STATUS_DELAY: Duration = Duration::from_millis(20);
+
 /// Maximum number of interfaces whose statistics are written in one transaction.
 const INTERFACES_PER_TRANSACTION: usize = 128;
 
@@ -98,6 +101,19 @@ impl Background {
     }
 }
 
+impl Background {
+    /// Notifies `due` some milliseconds after each series of changes: they are written together.
+    fn statuses(changed: Arc<Notify>, due: Arc<Notify>) -> Self {
+        Self::start(async move {
+            loop {
+                changed.notified().await;
+                tokio::time::sleep(STATUS_DELAY).await;
+                due.notify_one();
+            }
+        })
+    }
+}
+
 impl Drop for Background {
     fn drop(&mut self) {
         self.0.abort();
@@ -148,6 +164,8 @@ impl Daemon {
         let types = self.devices.types;
         let follows = types.dummy != DummyLevel::Override && !types.no_system_routes;
         let _routes = follows.then(|| Background::start(Arc::clone(&self.devices.underlay).follow_kernel()));
+        let status_due = Arc::new(Notify::new());
+        let _statuses = Background::statuses(Arc::clone(&self.devices.status_changed), Arc::clone(&status_due));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let devices = Arc::clone(&self.devices);
@@ -164,6 +182,7 @@ impl Daemon {
                     }
                 }
                 () = devices.underlay.has_requests.notified() => devices.send_requests(),
+                () = status_due.notified() => self.write_protocols().await,
                 _ = in_band.tick() => {
                     for bridge in self.configuration.bridges_mut() {
                         bridge.refresh_in_band();
@@ -246,6 +265,16 @@ impl Daemon {
         self.configuration.configure(db).await;
         self.is_configured = true;
         self.write(Report::Status, self.is_unwritten).await;
+    }
+
+    /// Writes the state of protocols.
+    async fn write_protocols(&mut self) {
+        if !self.is_configured || !self.idl.is_live() || !self.idl.has_lock() {
+            return;
+        }
+        let mut txn = self.idl.transaction();
+        self.configuration.report_protocols(&mut txn);
+        self.is_unwritten |= !is_written(txn.commit().await);
     }
 
     async fn write(&mut self, what: Report, is_all: bool) {

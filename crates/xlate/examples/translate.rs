@@ -123,6 +123,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         ipfix: None,
         sflow: None,
         netflow: false,
+        queue_marks: Default::default(),
     };
     bridge.set_bundles((1..=PORTS).map(bundle));
     bridge

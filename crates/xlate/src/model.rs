@@ -77,7 +77,12 @@ pub struct Bridge {
     pub sflow: Option<Sflow>,
     /// True if the bridge's IPv4 flows are counted for NetFlow collectors.
     pub netflow: bool,
+    /// The DSCP that packets get which leave a port through a queue, by port and queue (Queue:dscp).
+    pub queue_marks: Arc<QueueMarks>,
 }
+
+/// The DSCP of packets by the port and the queue that they leave through.
+pub type QueueMarks = BTreeMap<PortNo, BTreeMap<u32, u8>>;
 
 impl Bridge {
     /// Sets the bundles to exactly these, also in the ports. A port in several bundles belongs to the last of them.
@@ -177,7 +182,7 @@ pub struct PortConfig {
     pub no_packet_in: bool,
     /// Drop 802.1D frames received (OpenFlow 1.0); `no_recv` applies to all other frames.
     pub no_recv_stp: bool,
-    /// The port takes no part in 802.1D (OpenFlow 1.0). Stored for controllers, without effect on forwarding.
+    /// The port takes no part in 802.1D (OpenFlow 1.0). Translation does not read it.
     pub no_stp: bool,
 }
 

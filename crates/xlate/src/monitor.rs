@@ -53,7 +53,7 @@ impl Default for Outputs {
             bridge: None,
             n: 0,
             ifindex: 0,
-            vlan_tci: None,
+            vlan_tci: 0,
             sampled: false,
             tunnel: None,
             netflow: netflow::Output::Dropped,
@@ -91,7 +91,7 @@ impl Xlate<'_> {
         self.out.outputs.bridge = Some(bridge.id);
         let flow = bridge.netflow.then(|| self.netflow_flow(in_port)).flatten();
         if let Some(sflow) = bridge.sflow
-            && bridge.ports.contains_key(&in_port)
+            && in_port != PortNo::NONE
         {
             // Samples report the tag that the packet leaves with.
             let vlan_tci = self.read_bits(Field::VlanTci, u128::MAX) as u16;

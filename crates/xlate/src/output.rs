@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// UDP ports of DHCP (RFC 2131 section 4.1).
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
+/// The bits of a DSCP (RFC 2474).
+const DSCP_MASK: u128 = 0x3f;
 
 impl Xlate<'_> {
     /// Executes the `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
@@ -75,6 +77,44 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
         }
+        if !self.forwards(bridge, no) {
+            self.tracer
+                .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
+            return self.note_drop(DropReason::PortBlocked);
+        }
+        let before = self.mark_for_queue(no);
+        self.leave_by(port);
+        if let Some(before) = before {
+            self.write(Field::IpDscp, before, DSCP_MASK);
+        }
+    }
+
+    /// Gives an IP packet the DSCP of the queue of a port that it leaves through, if that has one. Returns the one before.
+    fn mark_for_queue(&mut self, no: PortNo) -> Option<u128> {
+        let marks = self.pos.bridge.queue_marks.get(&no)?;
+        self.out.reads.note_field(Field::SkbPriority);
+        let queue = self.packet.key.get(Field::SkbPriority);
+        let mark = marks.get(&u32::try_from(queue).ok()?)?;
+        if !self.has(Prereq::Ip) {
+            return None;
+        }
+        self.out.reads.note_field(Field::IpDscp);
+        let before = self.packet.key.get(Field::IpDscp);
+        self.write(Field::IpDscp, (*mark).into(), DSCP_MASK);
+        Some(before)
+    }
+
+    /// Outputs a frame of a protocol: protocols send on ports that they block for others.
+    pub(crate) fn output_of_protocol(&mut self, no: PortNo) {
+        match self.pos.bridge.ports.get(&no) {
+            Some(port) if !port.config.down => self.leave_by(port),
+            Some(_) => self.note_drop(DropReason::PortDown),
+            None => self.note_drop(DropReason::NoPort),
+        }
+    }
+
+    /// Outputs to a port that nothing forbids to send.
+    fn leave_by(&mut self, port: &Port) {
         match port.out {
             PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
             PortOut::Device(_) if self.is_l3() => {
@@ -83,14 +123,8 @@ impl Xlate<'_> {
                 });
                 self.note_drop(DropReason::NoEthernet);
             }
-            PortOut::Device(dp_port) if !self.port_state(dp_port).forwarding => {
-                self.tracer.note(NodeKind::Warning, || {
-                    "port does not forward by decision of a protocol, skipping output".into()
-                });
-                self.note_drop(DropReason::PortBlocked);
-            }
             PortOut::Device(dp_port) => {
-                if no == PortNo::LOCAL
+                if port.no == PortNo::LOCAL
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
@@ -180,7 +214,10 @@ impl Xlate<'_> {
             x.clear_registers();
             x.clear_options();
             x.clear_connection();
-            x.process_in_bridge(peer, Start::Tables);
+            if x.admit(peer, peer_port) {
+                x.process_in_bridge(peer, Start::Tables);
+                x.restrict(peer, peer_port);
+            }
         });
     }
 

@@ -48,6 +48,8 @@ pub enum Start<'a> {
     Tables,
     /// With these actions (packet-out); a resubmit from them starts at `table`.
     Actions(&'a [Action]),
+    /// With the output of a protocol's frame to this port, whatever protocols permit there.
+    Protocol(PortNo),
 }
 
 /// Translates a packet that came in on a datapath port. `key` holds the datapath's port number as ingress port.
@@ -298,6 +300,7 @@ impl<'a> Xlate<'a> {
                 self.pos.packet_out = true;
                 self.do_actions(actions);
             }
+            Start::Protocol(port) => self.output_of_protocol(port),
         }
         self.do_action_set();
         self.tracer.leave();

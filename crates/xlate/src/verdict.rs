@@ -4,7 +4,7 @@ use crate::freeze::RecircState;
 use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
-use base::{DpPort, DropReason, MacAddr, PortNo};
+use base::{BridgePort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, FlowMask, Step, Steps};
 use openflow::{FlowMod, Nat};
@@ -296,7 +296,7 @@ pub enum Dependency {
         meter: u32,
     },
     /// The state that protocols give a port.
-    PortState(DpPort),
+    PortState(BridgePort),
     /// The tunnel ports of all bridges, and what the host receives for them.
     Tunnels,
     /// The route to an address.

@@ -354,7 +354,7 @@ impl Megaflow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dpif::{DpActions, Protocol};
+    use dpif::{DpActions, Protocol, Punt};
     use flow::FlowKey;
 
     #[test]
@@ -399,7 +399,8 @@ mod tests {
             |lesser| DpAction::CheckPktLen { size: 1, greater: [].into(), lesser },
         ];
         let out = DpAction::Output(DpPort(1));
-        for (list, calls) in [([DpAction::Punt(Protocol::LLDP), out.clone()], true), ([DpAction::PopVlan, out], false)]
+        for (list, calls) in
+            [([DpAction::Punt(Punt::to(Protocol::LLDP)), out.clone()], true), ([DpAction::PopVlan, out], false)]
         {
             assert_eq!(calls_above(&list), calls);
             nest.iter().for_each(|nest| assert_eq!(calls_above(&[nest(list.clone().into())]), calls));

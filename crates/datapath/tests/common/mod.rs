@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base::{Clock, DpPort, DropReason, MacAddr};
 use datapath::{Config, Datapath};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Upcall, UpcallHandler,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Punt, Upcall, UpcallHandler,
     UpcallReply,
 };
 use flow::{Field, FlowKey, FlowMask};
@@ -251,8 +251,8 @@ impl UpcallHandler for TestHandler {
         self.observed.lock().push((port, what.clone(), packet.len()));
     }
 
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
-        self.punted.lock().push((port, protocol, packet.data().to_vec()));
+    fn punt(&self, port: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
+        self.punted.lock().push((port, punt.protocol, packet.data().to_vec()));
         *self.punt_says.lock()
     }
 

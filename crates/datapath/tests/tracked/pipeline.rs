@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::rng::Rng;
 use base::{DpPort, DropReason, MacAddr};
-use dpif::{Commit, Ct, DpAction, DpActions, HashKind, Nat, NatKind, Protocol};
+use dpif::{Commit, Ct, DpAction, DpActions, HashKind, Nat, NatKind, Protocol, Punt};
 use flow::{Field, FlowKey, FlowMask};
 
 /// What may happen in a round.
@@ -205,7 +205,7 @@ impl Pipeline {
             7 => vec![DpAction::PushVlan { tpid: 0x8100, tci: 7 }, output(rng)],
             8 if is_ip => vec![DpAction::Set { field: Field::IpTtl, value: 9, mask: 0xff }, output(rng)],
             9 => vec![DpAction::Set { field: Field::PktMark, value: 2, mask: 3 }, output(rng)],
-            10 => vec![DpAction::Punt(Protocol::LLDP), output(rng)],
+            10 => vec![DpAction::Punt(Punt::to(Protocol::LLDP)), output(rng)],
             11..13 if !is_last => vec![DpAction::Hash(HashKind::SymmetricL4, 1), recirc],
             13 if !is_last => vec![DpAction::CtClear, recirc],
             14 if !is_last => vec![DpAction::Set { field: Field::PktMark, value: 1, mask: 1 }, recirc],

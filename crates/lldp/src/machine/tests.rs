@@ -2,13 +2,14 @@
 //! twin, and against the frames and output of Open vSwitch 4.0.0.
 
 use super::*;
+use base::PortNo;
 use base::rng::Rng;
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-const P1: DpPort = DpPort(1);
-const P2: DpPort = DpPort(2);
+const P1: BridgePort = BridgePort { bridge: 1, port: PortNo(1) };
+const P2: BridgePort = BridgePort { bridge: 1, port: PortNo(2) };
 
 fn settings(name: &str, mac: u64) -> PortSettings {
     PortSettings {
@@ -19,11 +20,11 @@ fn settings(name: &str, mac: u64) -> PortSettings {
     }
 }
 
-fn one_port(port: DpPort, settings: PortSettings) -> Settings {
+fn one_port(port: BridgePort, settings: PortSettings) -> Settings {
     Settings { ports: [(port, settings)].into() }
 }
 
-fn machine(port: DpPort, settings: PortSettings, now: Millis) -> Lldp {
+fn machine(port: BridgePort, settings: PortSettings, now: Millis) -> Lldp {
     let mut lldp = Lldp::new();
     lldp.configure(one_port(port, settings), now);
     lldp
@@ -265,7 +266,7 @@ fn vlan_tags_are_skipped() {
 }
 
 /// The shutdown LLDPDUs among effects, with their ports and senders.
-fn shutdowns(effects: Vec<Effect>) -> Vec<(DpPort, Vec<u8>, Vec<u8>)> {
+fn shutdowns(effects: Vec<Effect>) -> Vec<(BridgePort, Vec<u8>, Vec<u8>)> {
     let shutdown = |effect| {
         let Effect::Send { port, frame } = effect else { return None };
         let (pdu, _) = Pdu::parse(&frame).unwrap();
@@ -293,7 +294,7 @@ fn ports_withdraw_what_they_announced() {
     let other = PortSettings { system_name: "name".into(), ..settings("a", 1) };
     lldp.configure(Settings { ports: [(P1, other), (P2, settings("b", 2))].into() }, now);
     assert_eq!((shutdowns(lldp.poll(now)), lldp.next_deadline()), (vec![], Some(now.after(TRANSMIT_INTERVAL_MS))));
-    let of = |port: DpPort, name: &str, mac: u8| {
+    let of = |port: BridgePort, name: &str, mac: u8| {
         (port, vec![CHASSIS_MAC, 0, 0, 0, 0, 0, mac], [&[PORT_NAME], name.as_bytes()].concat())
     };
     // LLDP is disabled on a port, with its last frame due at once.

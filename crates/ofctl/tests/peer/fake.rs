@@ -67,19 +67,21 @@ impl Fake {
             last.write_all(&[0]).expect("it reads");
             serving.join().expect("it serves");
             output
-        });
+        })
+        .expect("ovs-ofctl runs");
         let sent = kept.lock().expect("nobody panics").clone();
         Deed { sent, said: crate::text(&output) }
     }
 
-    fn output(&self, program: &Path, args: &[String], input: &str) -> Output {
+    /// Fails if the program cannot be started.
+    fn output(&self, program: &Path, args: &[String], input: &str) -> std::io::Result<Output> {
         let path = self.path("input");
         fs::write(&path, input).expect("a file");
         let stdin = fs::File::open(path).expect("a file");
         let mut command = Command::new(program);
         oracle::folders(&mut command, self.dir.path());
         command.current_dir(self.dir.path()).args(args).stdin(stdin);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().expect("ovs-ofctl runs")
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).output()
     }
 
     /// Serves connections until one begins with a zero byte.

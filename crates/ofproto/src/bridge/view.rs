@@ -32,6 +32,7 @@ impl Ofproto {
             ipfix: self.ipfix_view(),
             sflow: self.sflow.load().as_ref().and_then(|agent| agent.view()),
             netflow: self.netflow.load().is_some(),
+            queue_marks: Arc::clone(&state.queue_marks),
         };
         if old.is_none() {
             bridge.ports = state.ports.iter().map(|(no, port)| (*no, port_view(*no, port, None, None))).collect();

@@ -14,6 +14,7 @@ use openflow::packet::{PacketIn, PacketInFormat};
 use openflow::port::{PortDesc, PortReason, PortStatus, config, state};
 use openflow::{OfpError, PacketInReason, Version};
 use packet::Packet;
+use protocols::TreeState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::PortConfig;
@@ -145,7 +146,7 @@ impl Ofproto {
     }
 
     /// Sends port statuses if a port is no longer as it was last reported. As in Open vSwitch, a port stops to be live first.
-    pub(super) fn send_port_state(&self, port: &OfPort) {
+    pub(crate) fn send_port_state(&self, port: &OfPort) {
         let new = port_desc(port);
         let Some(mut old) = port.reported.lock().replace(new.clone()) else {
             return self.send_port_status(PortReason::Modify, new);
@@ -304,7 +305,14 @@ pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
         hw_addr: port.spec.mac,
         name: port.spec.name.clone(),
         config: config_bits(port, status.as_ref()),
-        state: if up { 0 } else { state::LINK_DOWN } | if port.is_live() { state::LIVE } else { 0 },
+        state: if up { 0 } else { state::LINK_DOWN }
+            | if port.is_live() { state::LIVE } else { 0 }
+            | match *port.tree.lock() {
+                TreeState::Disabled | TreeState::Listening => 0,
+                TreeState::Learning => state::STP_LEARN,
+                TreeState::Forwarding => state::STP_FORWARD,
+                TreeState::Blocked => state::STP_BLOCK,
+            },
         curr: features.current.0,
         advertised: features.advertised.0,
         supported: features.supported.0,

@@ -479,6 +479,11 @@ impl Ofproto {
             self.send_port_modified(peer, &changed, &before, after);
             self.send_port_state(&changed);
         }
+        if new.no_stp != port.config.no_stp
+            && let Some(switch) = self.switch()
+        {
+            switch.refresh_spanning_tree();
+        }
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use crate::bridge::{OfPort, Ofproto};
 use crate::dump_order::{DumpOrder, Placed, Position};
 use crate::flow_table::Criteria;
 use base::PortNo;
+use netdev::qos::{QosReport, QueueCounters, QueueReport};
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsRequest, SwitchDesc};
 use openflow::port::PortStats;
@@ -15,7 +16,7 @@ use openflow::queue::{QUEUE_ALL, QueueConfig, QueueStats, QueueStatsRequest};
 use openflow::types::MessageKind;
 use openflow::{OfpError, Version};
 use std::sync::atomic::Ordering;
-use xlate::Rule;
+use xlate::{PortOut, Rule};
 
 /// A dump of flows in progress.
 ///
@@ -122,16 +123,8 @@ impl Ofproto {
                 reply(StatsReply::PortDesc(ports.map(port_desc).collect()))?;
             }
             StatsRequest::Queue(q) => {
-                let unknown = u64::MAX;
-                let stats = self.queues(q)?.into_iter().map(|(port_no, queue_id)| QueueStats {
-                    port_no,
-                    queue_id,
-                    tx_bytes: unknown,
-                    tx_packets: unknown,
-                    tx_errors: unknown,
-                    duration: None,
-                });
-                reply(StatsReply::Queue(stats.collect()))?;
+                let queues = self.queues(q)?.into_iter();
+                reply(StatsReply::Queue(queues.map(|(no, id, report)| queue_stats(no, id, report)).collect()))?;
             }
             StatsRequest::Group(id) => {
                 self.push_stats();
@@ -153,7 +146,8 @@ impl Ofproto {
             }
             StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs()))?,
             StatsRequest::QueueDesc(q) => {
-                reply(StatsReply::QueueDesc(self.queue_configs(q)?))?;
+                let unknown = |error| if error == OfpError::QofcBadQueue { OfpError::NxqofcQueueError } else { error };
+                reply(StatsReply::QueueDesc(self.queue_configs(q).map_err(unknown)?))?;
             }
             StatsRequest::IpfixBridge => {
                 let stats = self.ipfix_bridge_stats().ok_or(OfpError::NxstNotConfigured)?;
@@ -266,26 +260,45 @@ impl Ofproto {
         }
     }
 
-    /// The queues that a request asks for, with their ports.
+    /// The queues that a request asks for, with their ports, and what is known of them.
     ///
     /// Errors: `OFPQOFC_BAD_PORT` for a port that does not exist, `OFPQOFC_BAD_QUEUE` if no port has the queue.
-    fn queues(&self, request: QueueStatsRequest) -> Result<Vec<(PortNo, u32)>, OfpError> {
+    fn queues(&self, request: QueueStatsRequest) -> Result<Vec<(PortNo, u32, Option<QueueReport>)>, OfpError> {
         let ports = match request.port_no {
             PortNo::ANY => self.ports(),
             no => vec![self.port(no).ok_or(OfpError::QofcBadPort)?],
         };
         let mut found = Vec::new();
         for port in &ports {
-            let queues = port.spec.device.as_ref().map(|device| device.queues()).unwrap_or_default();
             let wanted = |id: &u32| request.queue_id == QUEUE_ALL || request.queue_id == *id;
-            found.extend(queues.into_iter().filter(wanted).map(|id| (port.spec.no, id)));
+            let no = port.spec.no;
+            match self.qos(port) {
+                Some(report) => {
+                    let queues = report.queues.into_iter().filter(|(id, _)| wanted(id));
+                    found.extend(queues.map(|(id, queue)| (no, id, Some(queue))));
+                }
+                None => {
+                    let queues = port.spec.device.as_ref().map(|device| device.queues()).unwrap_or_default();
+                    found.extend(queues.into_iter().filter(wanted).map(|id| (no, id, None)));
+                }
+            }
         }
         if found.is_empty() && request.queue_id != QUEUE_ALL { Err(OfpError::QofcBadQueue) } else { Ok(found) }
     }
 
-    /// The configuration of the queues that a request asks for; errors as [`Bridge::queues`].
+    /// The QoS of a port, of the kernel or in userspace.
+    pub fn qos(&self, port: &OfPort) -> Option<QosReport> {
+        let kernel = port.spec.device.as_ref().and_then(|device| device.kernel_qos()?.report());
+        kernel.or_else(|| match port.spec.out {
+            PortOut::Device(dp_port) => self.switch()?.dpif()?.port_qos(dp_port),
+            _ => None,
+        })
+    }
+
+    /// The queues that a request asks for, without rates: as in Open vSwitch, as theirs are no parts of a link's speed. Errors
+    /// as [`Ofproto::queues`].
     pub(super) fn queue_configs(&self, request: QueueStatsRequest) -> Result<Vec<QueueConfig>, OfpError> {
-        let config = |(port_no, queue_id)| QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };
+        let config = |(port_no, queue_id, _)| QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };
         Ok(self.queues(request)?.into_iter().map(config).collect())
     }
 
@@ -336,4 +349,18 @@ fn criteria(q: &FlowStatsRequest) -> Result<Criteria, OfpError> {
         out_port: q.out_port,
         out_group: q.out_group,
     })
+}
+
+/// The counters of a queue; unknown ones are [`u64::MAX`].
+fn queue_stats(port_no: PortNo, queue_id: u32, report: Option<QueueReport>) -> QueueStats {
+    let counters = report.as_ref().and_then(|report| report.counters);
+    let counter = |of: fn(QueueCounters) -> u64| counters.map_or(u64::MAX, of);
+    QueueStats {
+        port_no,
+        queue_id,
+        tx_bytes: counter(|c| c.tx_bytes),
+        tx_packets: counter(|c| c.tx_packets),
+        tx_errors: counter(|c| c.tx_errors),
+        duration: report.map(|report| (report.age.as_secs() as u32, report.age.subsec_nanos())),
+    }
 }

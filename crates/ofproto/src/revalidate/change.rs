@@ -1,6 +1,6 @@
 //! Changes that can invalidate megaflows.
 
-use base::{DpPort, MacAddr};
+use base::{BridgePort, MacAddr};
 use std::net::IpAddr;
 use std::sync::Arc;
 use xlate::{BridgeId, Rule};
@@ -53,7 +53,7 @@ pub enum Change {
         meter: u32,
     },
     /// The state that protocols give a port, where a protocol that decides is enabled.
-    PortState(DpPort),
+    PortState(BridgePort),
     /// The tunnel ports of the bridges, or what the host receives for them.
     Tunnels,
     /// The route to this address.

@@ -5,7 +5,7 @@
 
 use super::change::{Change, RuleChange};
 use base::mix::chain;
-use base::{DpPort, MacAddr, PortNo};
+use base::{BridgePort, MacAddr, PortNo};
 use flow::{FlowKey, Step, Steps};
 use foldhash::fast::RandomState;
 use openflow::Action;
@@ -59,7 +59,7 @@ pub(crate) enum DependencyKey {
     Group(BridgeId, u32),
     Meter(BridgeId, u32),
     Bridge(BridgeId),
-    PortState(DpPort),
+    PortState(BridgePort),
     Tunnels,
     Route(IpAddr),
     /// A neighbour at any bridge.
@@ -121,7 +121,9 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::Removals { bridge, table } => add(hash, 7 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
         Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
         Dependency::Meter { bridge, meter } => add(add(hash, 4 << 56 | u64::from(*bridge)), (*meter).into()),
-        Dependency::PortState(port) => add(hash, 6 << 56 | u64::from(port.0)),
+        Dependency::PortState(BridgePort { bridge, port }) => {
+            add(add(hash, 6 << 56 | u64::from(*bridge)), port.0.into())
+        }
         Dependency::Tunnels => add(hash, 8 << 56),
         Dependency::Route { dst, src, mark } => {
             let src = src.map_or([0, 0], number_of);

@@ -2,19 +2,19 @@
 
 use super::*;
 use crate::{Change, Extent};
-use ::protocols::{Effect, Machine, PortState, Protocol};
-use base::{DpPort, DropReason, Millis};
+use ::protocols::{Accepts, Effect, Frame, Machine, PortState, Protocol};
+use base::{BridgePort, DpPort, DropReason, Millis};
 use dpif::Dpif;
 use lldp::{Pdu, PortSettings};
 
-const DECIDING: Protocol = Protocol::new(5).unwrap();
+const DECIDING: Protocol = Protocol::new(15).unwrap();
 
 /// Takes its decisions from the test.
 #[derive(Debug, Default)]
 struct Decider(Vec<Effect>);
 
 impl Machine for Decider {
-    fn input(&mut self, _port: DpPort, _frame: &[u8], _now: Millis) {}
+    fn input(&mut self, _frame: &Frame, _now: Millis) {}
 
     fn poll(&mut self, _now: Millis, effects: &mut Vec<Effect>) {
         effects.append(&mut self.0);
@@ -25,10 +25,14 @@ impl Machine for Decider {
     }
 }
 
-fn lldp_on(ports: &[u32]) -> lldp::Settings {
+fn at(bridge: &Ofproto, no: u32) -> BridgePort {
+    BridgePort { bridge: bridge.id(), port: PortNo(no) }
+}
+
+fn lldp_on(bridge: &Ofproto, ports: &[u32]) -> lldp::Settings {
     let port = |no: &u32| {
         let mac = MacAddr([2, 0, 0, 0, 9, *no as u8]);
-        (DpPort(*no), PortSettings { name: format!("br-{no}"), mac, ..PortSettings::default() })
+        (at(bridge, *no), PortSettings { name: format!("br-{no}"), mac, ..PortSettings::default() })
     };
     lldp::Settings { ports: ports.iter().map(port).collect() }
 }
@@ -56,7 +60,7 @@ fn lldp_receives_frames_from_its_ports_and_sends_to_them() {
     // LLDP is enabled after the flow of the first frame was installed.
     lab.send("br-1", &[lldp_frame()]);
     assert_eq!(lab.received("br-3").len(), 1);
-    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    lab.switch.configure_lldp(lldp_on(&br, &[1, 2]));
     lab.send("br-1", &[lldp_frame(), frame(1, 2), lldp_frame()]);
     lab.send("br-1", &[lldp_frame()]);
     assert_eq!(lab.received("br-3").len(), 1, "the other frame alone");
@@ -100,14 +104,14 @@ fn lldp_ends_with_a_shutdown_frame() {
         let pdus = lab.received(port).into_iter().map(|frame| Pdu::parse(frame.data()).expect("an LLDPDU").0);
         pdus.map(|pdu| (pdu.ttl_s, pdu.port_id)).collect::<Vec<_>>()
     };
-    lab.switch.configure_lldp(lldp_on(&[1, 2, 3]));
+    lab.switch.configure_lldp(lldp_on(&br, &[1, 2, 3]));
     // It is disabled on a port: the frame leaves before the call returns.
-    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    lab.switch.configure_lldp(lldp_on(&br, &[1, 2]));
     assert_eq!(shutdowns(&lab, "br-3"), [(0, b"\x05br-3".to_vec())]);
     // A port is about to be removed. This happens once, and the configuration that follows changes nothing.
     let (one, other) = (device(&lab, &br, 1), device(&lab, &br, 3));
     [one, one, other].into_iter().for_each(|port| lab.switch.end_protocols(port));
-    lab.switch.configure_lldp(lldp_on(&[2]));
+    lab.switch.configure_lldp(lldp_on(&br, &[2]));
     assert_eq!(shutdowns(&lab, "br-1"), [(0, b"\x05br-1".to_vec())]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len(), lab.switch.lldp_status().len()), (0, 0, 1));
     assert_eq!(lab.dp.drops(), []);
@@ -116,8 +120,8 @@ fn lldp_ends_with_a_shutdown_frame() {
 #[test]
 fn a_flood_on_one_port_leaves_room_for_frames_of_another() {
     let mut lab = Lab::new();
-    let _br = lab.bridge("br", 2);
-    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    let br = lab.bridge("br", 2);
+    lab.switch.configure_lldp(lldp_on(&br, &[1, 2]));
     (0..10).for_each(|_| lab.send("br-1", &vec![lldp_frame(); 30]));
     lab.send("br-2", &[lldp_frame()]);
     // The drops are those of the port that floods.
@@ -139,7 +143,7 @@ fn a_port_state_affects_the_flows_that_depend_on_it() {
     let machine: Arc<Mutex<Decider>> = Arc::clone(&decider);
     let engine = Arc::clone(&lab.switch.protocols.engine);
     engine.register(DECIDING, machine);
-    lab.switch.enable_protocol(DECIDING, &[device(&lab, &br, 2), device(&lab, &br, 3)].into());
+    lab.switch.enable_protocol(DECIDING, &[at(&br, 2), at(&br, 3)].map(|port| (port, Accepts::ALL)).into());
     let send_all = |lab: &Lab| {
         for from in [1, 3, 4] {
             lab.send(&format!("br-{from}"), &[frame(from, 9)]);
@@ -150,7 +154,7 @@ fn a_port_state_affects_the_flows_that_depend_on_it() {
     lab.switch.pass(Extent::Changes);
     let (flows, bridge) = (lab.dp.stats().flows, Arc::clone(&lab.switch.network().bridges[&br.id()]));
     let decide = |no, state| {
-        decider.lock().0.push(Effect::Port { port: device(&lab, &br, no), state });
+        decider.lock().0.push(Effect::Port { port: at(&br, no), state });
         engine.changed(DECIDING);
         engine.turn(lab.clock.now());
         let report = lab.switch.pass(Extent::Changes);
@@ -166,7 +170,7 @@ fn a_port_state_affects_the_flows_that_depend_on_it() {
     assert_eq!(send_all(&lab), [1, 0, 0]);
     assert_eq!(lab.dp.drops(), [(DropReason::PortBlocked, 2)]);
     let decide = |no, state| {
-        decider.lock().0.push(Effect::Port { port: device(&lab, &br, no), state });
+        decider.lock().0.push(Effect::Port { port: at(&br, no), state });
         engine.changed(DECIDING);
         engine.turn(lab.clock.now());
         lab.switch.pass(Extent::Changes).translated
@@ -185,13 +189,13 @@ fn a_port_state_affects_the_flows_that_depend_on_it() {
 
 #[test]
 fn flows_of_ports_with_lldp_share_translations() {
-    let flows_with = |settings| {
+    let flows_with = |ports: &[u32]| {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 4);
         br.flow_mod(&add(Match::ANY, 1, vec![output(PortNo::FLOOD.0)])).expect("adds");
-        lab.switch.configure_lldp(settings);
+        lab.switch.configure_lldp(lldp_on(&br, ports));
         (1..5).for_each(|no| lab.send(&format!("br-{no}"), &[frame(no, 9)]));
         lab.switch.revalidator_status().shared_translations
     };
-    assert_eq!(flows_with(lldp_on(&[1, 2, 3])), flows_with(lldp::Settings::default()));
+    assert_eq!(flows_with(&[1, 2, 3]), flows_with(&[]));
 }

@@ -2,11 +2,22 @@
 
 use super::*;
 use crate::inbox::CAPACITY;
+use crate::overlay::Accepts;
+use base::PortNo;
 use proptest::prelude::*;
 
-const A: Protocol = Protocol::new(3).unwrap();
-const B: Protocol = Protocol::new(1).unwrap();
-const P: DpPort = DpPort(1);
+const A: Protocol = Protocol::new(13).unwrap();
+const B: Protocol = Protocol::new(11).unwrap();
+const P: BridgePort = port(1);
+
+const fn port(no: u32) -> BridgePort {
+    BridgePort { bridge: 1, port: PortNo(no) }
+}
+
+/// A frame's way in: by the device with the port's number.
+fn by(port: BridgePort) -> Source {
+    Source { port, device: DpPort(port.port.0), vlan: 0 }
+}
 
 /// Sends each frame back, and something else at each deadline.
 #[derive(Debug, Default)]
@@ -18,9 +29,9 @@ struct Echo {
 }
 
 impl Machine for Echo {
-    fn input(&mut self, port: DpPort, frame: &[u8], now: Millis) {
-        self.received.push((now, frame.to_vec()));
-        self.effects.push(Effect::Send { port, frame: frame.to_vec() });
+    fn input(&mut self, frame: &Frame, now: Millis) {
+        self.received.push((now, frame.bytes.clone()));
+        self.effects.push(Effect::Send { port: frame.source.port, frame: frame.bytes.clone() });
     }
 
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
@@ -36,22 +47,38 @@ impl Machine for Echo {
 
 #[derive(Debug, Default)]
 struct Outside {
-    sent: Mutex<Vec<(DpPort, Vec<u8>)>>,
-    changed: Mutex<Vec<BTreeSet<DpPort>>>,
+    sent: Mutex<Vec<(BridgePort, Vec<u8>)>>,
+    changed: Mutex<Vec<BTreeSet<BridgePort>>>,
     lines: Mutex<Vec<String>>,
 }
 
 impl Outlet for Outside {
-    fn send(&self, port: DpPort, frame: Vec<u8>) {
+    fn send(&self, port: BridgePort, frame: Vec<u8>) {
         self.sent.lock().push((port, frame));
     }
 
-    fn ports_changed(&self, ports: &BTreeSet<DpPort>) {
+    fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed.lock().push(ports.clone());
     }
 
-    fn log(&self, protocol: Protocol, line: &str) {
-        self.lines.lock().push(format!("{protocol}: {line}"));
+    fn flush(&self, port: BridgePort, vlan: Option<u16>) {
+        self.lines.lock().push(format!("flush {port} {vlan:?}"));
+    }
+
+    fn move_addresses(&self, from: BridgePort, to: BridgePort) {
+        self.lines.lock().push(format!("move {from} {to}"));
+    }
+
+    fn tree_changed(&self, port: BridgePort, state: TreeState) {
+        self.lines.lock().push(format!("{port} {state:?}"));
+    }
+
+    fn status_changed(&self, protocol: Protocol) {
+        self.lines.lock().push(format!("status {protocol}"));
+    }
+
+    fn log(&self, protocol: Protocol, level: LogLevel, line: &str) {
+        self.lines.lock().push(format!("{level:?} {protocol}: {line}"));
     }
 }
 
@@ -74,9 +101,9 @@ fn a_flood_of_one_protocol_delays_no_other() {
     for turn in 0..100u64 {
         now = now.after(1);
         // More than a turn processes, so that the queue stays full.
-        (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
+        (0..CAPACITY).for_each(|_| _ = engine.punt(A, by(P), b"flood"));
         let frame = turn.to_be_bytes();
-        assert_eq!(engine.punt(B, P, &frame), Ok(None));
+        assert_eq!(engine.punt(B, by(P), &frame), Ok(None));
         assert_eq!(engine.turn(now), Some(now), "frames of the flood are left");
         assert_eq!(b.lock().received.last(), Some(&(now, frame.to_vec())), "in the turn behind the frame");
     }
@@ -89,14 +116,14 @@ fn a_flood_of_one_protocol_delays_no_other() {
 
 #[test]
 fn a_flood_on_one_port_delays_no_other() {
-    const QUIET: DpPort = DpPort(2);
+    const QUIET: BridgePort = port(2);
     let (engine, _outside, [a, _b]) = engine();
     let mut now = Millis(1_000_000);
     for turn in 0..100u64 {
         now = now.after(1);
-        (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
+        (0..CAPACITY).for_each(|_| _ = engine.punt(A, by(P), b"flood"));
         let frame = turn.to_be_bytes();
-        assert_eq!(engine.punt(A, QUIET, &frame), Ok(Some(P)));
+        assert_eq!(engine.punt(A, by(QUIET), &frame), Ok(Some(DpPort(1))));
         engine.turn(now);
         assert!(a.lock().received.contains(&(now, frame.to_vec())), "in the turn behind the frame");
     }
@@ -120,15 +147,15 @@ fn a_poll_carries_out_effects_on_the_caller_s_thread() {
     engine.poll(A);
     engine.turn(now);
     assert_eq!(engine.turn(now), Some(now.after(5)));
-    engine.poll(Protocol::new(2).unwrap());
+    engine.poll(Protocol::new(12).unwrap());
 }
 
 #[test]
 fn dropped_frames_are_counted() {
     let (engine, _outside, _machines) = engine();
-    assert_eq!(engine.punt(Protocol::new(2).unwrap(), P, b"x"), Err(Refused::NoProtocol));
-    assert_eq!(engine.punt(A, P, &vec![0; crate::inbox::FRAME_MAX + 1]), Err(Refused::TooBig));
-    let refused = (0..CAPACITY + 3).filter(|_| engine.punt(A, P, b"x") == Err(Refused::Full)).count();
+    assert_eq!(engine.punt(Protocol::new(12).unwrap(), by(P), b"x"), Err(Refused::NoProtocol));
+    assert_eq!(engine.punt(A, by(P), &vec![0; crate::inbox::FRAME_MAX + 1]), Err(Refused::TooBig));
+    let refused = (0..CAPACITY + 3).filter(|_| engine.punt(A, by(P), b"x") == Err(Refused::Full)).count();
     let stats = engine.inbox(A);
     assert_eq!((refused, stats.full, stats.too_big, stats.waiting), (3, 3, 1, CAPACITY));
 }
@@ -156,28 +183,60 @@ fn a_machine_is_polled_at_its_deadline() {
 #[test]
 fn states_of_ports_are_published_and_reported_once() {
     let (engine, outside, [a, _b]) = engine();
-    engine.overlay().enable(A, &[P, DpPort(2)].into());
+    engine.overlay().enable(A, &[P, port(2)].map(|port| (port, Accepts::ALL)).into());
     let blocked = PortState { forwarding: false, ..PortState::default() };
     let state = |port, state| Effect::Port { port, state };
     a.lock().effects = vec![
         state(P, blocked),
-        state(DpPort(2), blocked),
-        state(DpPort(3), blocked),
+        state(port(2), blocked),
+        state(port(3), blocked),
         Effect::Log("both are blocked".into()),
         Effect::Send { port: P, frame: b"after".to_vec() },
         state(P, blocked),
     ];
     engine.turn(Millis(1_000_000));
-    assert_eq!(*outside.changed.lock(), [BTreeSet::from([P, DpPort(2)])]);
-    assert_eq!(*outside.lines.lock(), ["3: both are blocked"]);
+    assert_eq!(*outside.changed.lock(), [BTreeSet::from([P, port(2)])]);
+    assert_eq!(*outside.lines.lock(), ["Info 13: both are blocked"]);
     assert!(!engine.overlay().load()[&P].state.forwarding);
+}
+
+/// Each effect comes after the states before it, and the status last and once.
+#[test]
+fn effects_keep_their_order() {
+    let (engine, outside, [a, _b]) = engine();
+    engine.overlay().enable(A, &[(P, Accepts::ALL)].into());
+    let blocked = PortState { forwarding: false, ..PortState::default() };
+    a.lock().effects = vec![
+        Effect::Status,
+        Effect::Tree { port: P, state: TreeState::Blocked },
+        Effect::Port { port: P, state: blocked },
+        Effect::Flush { port: P, vlan: Some(7) },
+        Effect::Move { from: P, to: port(2) },
+        Effect::Status,
+        Effect::Warn("careful".into()),
+    ];
+    engine.turn(Millis(1_000_000));
+    let lines = ["1.1 Blocked", "flush 1.1 Some(7)", "move 1.1 1.2", "Warning 13: careful", "status 13"];
+    assert_eq!(*outside.lines.lock(), lines);
+    assert_eq!(*outside.changed.lock(), [BTreeSet::from([P])]);
+}
+
+#[test]
+fn settling_handles_all_that_is_due() {
+    let (engine, _outside, [a, b]) = engine();
+    let now = engine.clock.now();
+    (0..100).for_each(|_| _ = engine.punt(A, by(P), b"frame"));
+    b.lock().deadlines = vec![now, now.after(1)];
+    engine.settle();
+    assert_eq!((a.lock().received.len(), engine.inbox(A).waiting), (100, 0));
+    assert_eq!(b.lock().deadlines, [now.after(1)]);
 }
 
 #[test]
 fn the_thread_handles_frames_and_ends() {
     let (engine, outside, _machines) = engine();
     engine.start().unwrap();
-    engine.punt(A, P, b"hello").unwrap();
+    engine.punt(A, by(P), b"hello").unwrap();
     while outside.sent.lock().is_empty() {
         std::thread::yield_now();
     }
@@ -199,7 +258,7 @@ tally::proptest! {
             let which = usize::from(second);
             for _ in 0..n {
                 number += 1;
-                if engine.punt([A, B][which], P, &number.to_be_bytes()).is_ok() {
+                if engine.punt([A, B][which], by(P), &number.to_be_bytes()).is_ok() {
                     accepted[which].push(number.to_be_bytes().to_vec());
                 }
             }

@@ -42,8 +42,7 @@ fn ports(devices: &Devices, bridge: Option<&str>) -> Result<Vec<PortStatus>, Str
     for (_, dp) in devices.datapaths() {
         let of_bridge = |port: &PortStatus| {
             bridge.as_ref().is_none_or(|bridge| {
-                let name = |port| dp.switch.bridge(port).is_some_and(|other| Arc::ptr_eq(&other, bridge));
-                dp.switch.port_of(port.port).is_some_and(|(id, _)| name(id))
+                dp.switch.bridge(port.port.bridge).is_some_and(|other| Arc::ptr_eq(&other, bridge))
             })
         };
         all.extend(dp.switch.lldp_status().into_iter().filter(of_bridge));

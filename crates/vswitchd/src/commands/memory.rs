@@ -137,6 +137,9 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::Congestion => "drop_action_congestion",
         DropReason::TunnelOption => "drop_action_invalid_tunnel_metadata",
         DropReason::TunnelBuild => "drop_action_tunnel_header_build_failed",
+        DropReason::IngressPolicing => "datapath_drop_ingress_policing",
+        DropReason::EgressPolicing => "datapath_drop_egress_policing",
+        DropReason::ShaperQueueFull => "datapath_drop_shaper_queue_full",
         DropReason::IncompleteDatagram => "datapath_drop_incomplete_datagram",
     }
 }

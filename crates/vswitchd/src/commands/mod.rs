@@ -3,7 +3,7 @@
 //! - [`autoattach`]: LLDP; [`fdb`]: learned addresses; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connection tracking; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`flow_monitoring`]: sFlow and NetFlow;
-//! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
+//! - [`qos`]: queues of ports; [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
 //! who ask for it (`ovs-appctl --format json`).
@@ -23,7 +23,9 @@ pub(crate) mod flow_monitoring;
 mod memory;
 mod offload;
 mod pmd;
+mod qos;
 pub mod settings;
+pub(crate) mod spanning_tree;
 mod trace;
 mod tunnel;
 mod upcall;
@@ -58,6 +60,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     offload::register(commands, devices);
     memory::register(commands, devices);
     pmd::register(commands, devices);
+    qos::register(commands, devices);
     tunnel::register(commands, devices);
     dummy::register(commands, devices);
 }

@@ -42,8 +42,9 @@ pub(super) fn read_bridge(
         }
     }
     for name in std::mem::take(&mut bridge.work.stale_interfaces) {
+        let port = bridge.port_row(&name).unwrap_or_else(|| Ref::new(Uuid::ZERO));
         let Some(of) = bridge.interfaces.get_mut(&name) else { continue };
-        let rows = db.find(of.spec.row).map(|interface| InterfaceRows { bridge: row, interface });
+        let rows = db.find(of.spec.row).map(|interface| InterfaceRows { bridge: row, port, interface });
         let at = Location::Interface(bridge.name.clone(), name.clone());
         if of.settings.read(db, rows, &at, (references, counts)) {
             bridge.work.interfaces.insert(name);

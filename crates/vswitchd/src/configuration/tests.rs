@@ -154,7 +154,7 @@ fn a_change_applies_only_its_feature_of_its_object() {
             ("Bridge", 10, "ipfix", reference(53), &["ipfix"]),
             ("IPFIX", 53, "sampling", json!(9), &["ipfix"]),
             ("Flow_Table", 51, "flow_limit", json!(5), &["flow-tables"]),
-            ("Bridge", 10, "stp_enable", json!(true), &[]),
+            ("Bridge", 10, "stp_enable", json!(true), &["spanning-tree"]),
             ("Port", 14, "tag", json!(5), &["vlan"]),
             ("Port", 14, "protected", json!(true), &["vlan"]),
             ("Port", 14, "mac", json!("00:00:00:00:00:01"), &["port-address", "identity", "in-band"]),

@@ -54,11 +54,7 @@ impl Feature for InBand {
 
 /// Bridge:other_config:in-band-queue.
 fn queue(reader: &Reader<'_>, what: &str, config: Config<'_>) -> Option<u32> {
-    let queue = reader.checked(what, config, "in-band-queue", "the number of a queue", |text| text.parse().ok())?;
-    reader.warn(format!(
-        "{what}: in-band control is to use queue {queue}, but queues are not supported, and the default one is used"
-    ));
-    Some(queue)
+    reader.checked(what, config, "in-band-queue", "the number of a queue", |text| text.parse().ok())
 }
 
 /// The managers that bridges let through. Names are not resolved.

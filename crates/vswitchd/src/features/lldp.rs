@@ -8,11 +8,13 @@ use crate::commands;
 use crate::devices::Devices;
 use crate::feature::Feature;
 use crate::levels::{InterfaceLevel, InterfaceRows, InterfaceTarget};
+use crate::protocol_settings;
 use crate::reader::Reader;
 use ::lldp::{PortSettings, Settings};
 use ovsdb_client::schemas::vswitch::{self as db, Port, autoattach, bridge, interface, port};
 use ovsdb_client::typed::{AnyColumn, Ref, Row};
 use ovsdb_client::{Transaction, columns};
+use protocols::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use unixctl::Commands;
@@ -61,8 +63,8 @@ impl Feature for Lldp {
         LldpSpec { is_enabled: true, auto_attach: row.map(auto_attach) }
     }
 
-    fn apply(&mut self, _: &LldpSpec, target: &mut InterfaceTarget<'_>) {
-        target.is_lldp_changed = true;
+    fn apply(&mut self, spec: &LldpSpec, target: &mut InterfaceTarget<'_>) {
+        target.protocols.set(Protocol::LLDP, spec.is_enabled);
     }
 
     fn commands(commands: &Commands, devices: &Arc<Devices>) {
@@ -112,17 +114,20 @@ pub fn configure(bridges: &BTreeMap<String, Bridge>, devices: &Devices) {
         for bridge in bridges.values().filter(|bridge| bridge.running.datapath_type == kind) {
             add_bridge(bridge, &mut settings);
         }
-        if let Err(e) = dp.switch.set_lldp(settings) {
-            tracing::error!(target: "ovs_lldp", "could not start the thread of protocols: {e}");
+        if !settings.ports.is_empty() {
+            protocol_settings::start(&dp);
         }
+        dp.switch.configure_lldp(settings);
     }
 }
 
 fn add_bridge(bridge: &Bridge, settings: &mut Settings) {
     for (name, spec) in bridge.lldp() {
-        let number = bridge.running.interfaces.get(name).and_then(|running| running.ofport);
-        let Some(port) = number.and_then(|no| bridge.running.ofproto.port(no)) else { continue };
-        let PortOut::Device(device) = port.spec.out else { continue };
+        let Some(at) = bridge.bridge_port(name) else { continue };
+        let Some(port) = bridge.running.ofproto.port(at.port) else { continue };
+        if !matches!(port.spec.out, PortOut::Device(_)) {
+            continue;
+        }
         let AutoAttach { system_name, system_description, mappings } = spec.auto_attach.clone().unwrap_or_default();
         let port = PortSettings {
             name: name.to_owned(),
@@ -131,7 +136,7 @@ fn add_bridge(bridge: &Bridge, settings: &mut Settings) {
             system_description: if system_description.is_empty() { own_description() } else { system_description },
             mappings,
         };
-        settings.ports.insert(device, port);
+        settings.ports.insert(at, port);
     }
 }
 

@@ -54,7 +54,7 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE, NAME,
+            MIRRORS, FLOOD_VLANS, MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
@@ -62,7 +62,7 @@ impl Feature for OfBridge {
         let (what, row) = (rows.what(), rows.bridge);
         reader.unsupported(&what, row, bridge::MIRRORS, "mirroring");
         reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
-        for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
+        for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
@@ -78,12 +78,11 @@ impl Feature for OfPort {
     type Level = PortLevel;
     type Spec = ();
     const NAME: &'static str = "unsupported-port";
-    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, QOS, LACP } };
+    const COLUMNS: &'static [AnyColumn] = &columns! { port { NAME, OTHER_CONFIG, LACP } };
 
     fn read(reader: &Reader<'_>, rows: PortRows<'_>) {
         let (what, row) = (rows.what(), rows.port);
         warn_of_keys(reader, &what, row.get(port::OTHER_CONFIG), PORT_KEYS);
-        reader.unsupported(&what, row, port::QOS, "QoS");
         if row.get(port::LACP).is_some_and(|lacp| lacp != Ok(port::Lacp::Off)) {
             reader.warn(format!("{what}: LACP is configured, which is not supported"));
         }
@@ -99,9 +98,7 @@ impl Feature for OfInterface {
     type Spec = ();
     const NAME: &'static str = "unsupported-interface";
     const COLUMNS: &'static [AnyColumn] = &columns! {
-        interface {
-            NAME, OTHER_CONFIG, BFD, CFM_MPID, INGRESS_POLICING_RATE, INGRESS_POLICING_KPKTS_RATE,
-        }
+        interface { NAME, OTHER_CONFIG, BFD, CFM_MPID }
     };
 
     fn read(reader: &Reader<'_>, rows: InterfaceRows<'_>) {
@@ -109,8 +106,5 @@ impl Feature for OfInterface {
         warn_of_keys(reader, &what, row.get(interface::OTHER_CONFIG), INTERFACE_KEYS);
         reader.unsupported(&what, row, interface::BFD, "BFD");
         reader.unsupported(&what, row, interface::CFM_MPID, "CFM");
-        if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
-            reader.warn(format!("{what}: ingress policing is configured, which is not supported"));
-        }
     }
 }

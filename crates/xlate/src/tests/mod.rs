@@ -179,6 +179,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            queue_marks: Default::default(),
             ipfix: None,
             sflow: None,
             netflow: false,

@@ -102,6 +102,7 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
             misses: Default::default(),
             options: bridge.options.clone(),
             ipfix: bridge.ipfix.clone(),
+            queue_marks: Arc::clone(&bridge.queue_marks),
             ..*bridge
         };
         new.set_bundles(bridge.bundles.values().map(|bundle| (**bundle).clone()));

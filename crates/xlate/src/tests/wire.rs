@@ -228,7 +228,7 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::PushPbb { tci } => wire.push_pbb(Some(*tci)),
             DpAction::PopPbb => wire.pop_pbb(),
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
-            DpAction::Punt(protocol) => out.push(wire.sent(u32::MAX - 2 - protocol.index() as u32)),
+            DpAction::Punt(punt) => out.push(wire.sent(u32::MAX - 2 - punt.protocol.index() as u32)),
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
                 execute(net, inner, &mut wire.clone(), out);
             }
