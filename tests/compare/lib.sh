@@ -166,6 +166,28 @@ sent() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show "${2:-1}"
 # matched BRIDGE: the flows that packets have hit.
 matched() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows --sort "$1" | grep -v n_packets=0, | sed -nE "s/.*(table=.*n_packets=[0-9]+, n_bytes=[0-9]+), (idle_age=[0-9]+, )?(.*)/\1 \3/p"; }
 
+# port NAME...: the UUIDs of ports, as a set.
+port() {
+  local name set=
+  for name; do set+="${set:+,}$(ovs-vsctl get port "$name" _uuid)"; done
+  echo "[$set]"
+}
+
+# mirror BRIDGE NAME [COLUMN=VALUE...]: a mirror of the bridge.
+mirror() { ovs-vsctl -- --id=@m create mirror name="$2" "${@:3}" -- add bridge "$1" mirrors @m >/dev/null; }
+
+# mirrored COLUMN=VALUE...: changes the mirror m.
+mirrored() { ovs-vsctl set mirror m "$@"; }
+
+# traced BRIDGE FLOW...: a trace's steps and datapath actions.
+traced() { ovs-appctl ofproto/trace "$1" "${@:2}",dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02 | grep -vE '^$|^---|^(Flow|Final flow|Megaflow):'; }
+
+# does ACTIONS FLOW...: the traces of packets of br0 to which a flow applies these actions.
+does() { ovs-ofctl del-flows --strict br0 priority=5; ovs-ofctl add-flow br0 "priority=5,actions=$1"; shift; local flow; for flow; do traced br0 "$flow"; done; }
+
+# mirror_counts: the statistics of mirrors, once counted.
+mirror_counts() { ovs-appctl revalidator/wait; ovs-appctl time/warp 6000 500 >/dev/null; sleep 0.3; ovs-vsctl --bare --columns=name,statistics list mirror | paste -sd' ' | sed 's/  /\n/g' | sort; }
+
 # popped WORD...: a packet of a tunnel that arrives, the frames that leave by v2, v3 and v4 for it, and the cached flows of its inner
 # packet. Without those that drop packets which no tunnel port receives: the peer caches none.
 popped() {

@@ -51,6 +51,15 @@ impl MacAddr {
         }
     }
 
+    /// The number of leading bytes, 1 to 6, that decide whether the address [is reserved](Self::is_reserved).
+    pub fn reserved_prefix(self) -> usize {
+        const BEGINNINGS: [[u8; 5]; 4] =
+            [[0x01, 0x80, 0xc2, 0, 0], [0x00, 0xe0, 0x2b, 0, 0], [0x01, 0x00, 0x0c, 0xcc, 0xcc], [0x01, 0, 0x0c, 0, 0]];
+        const CISCO_LAST: [u8; 5] = [0x01, 0x00, 0x0c, 0xcd, 0xcd];
+        let common = |of: &[u8; 5]| of.iter().zip(&self.0).take_while(|(a, b)| a == b).count();
+        1 + BEGINNINGS.iter().chain([&CISCO_LAST]).map(common).max().unwrap_or(0)
+    }
+
     /// A locally administered unicast address made of 40 bits of `seed`.
     pub fn local_from(seed: u64) -> Self {
         let mut mac = Self::from_u64(seed);

@@ -72,6 +72,8 @@ drop_reasons! {
     TooManyLabels = "too-many-mpls-labels",
     /// Both the ingress port and the output port are protected (Port:protected).
     ProtectedPort = "protected-port",
+    /// The ingress or output port is reserved for the copies of a mirror (Mirror:output_port).
+    MirrorPort = "mirror-port",
     /// Headers could not be pushed: no headroom, or nested too deep.
     NoHeadroom = "no-headroom",
     /// The inbox of the protocol that the packet is for is full.

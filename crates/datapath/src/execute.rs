@@ -278,6 +278,10 @@ impl<'a> Executor<'a> {
                 DpAction::PopNsh => self.keep(packets, encap::pop_nsh),
                 DpAction::TunnelPush(push) => {
                     self.keys = None;
+                    if let Some(len) = trunc.take() {
+                        self.segment(packets);
+                        packets.iter_mut().for_each(|p| p.truncate(len));
+                    }
                     self.push_tunnel(packets, push);
                 }
                 DpAction::TunnelPop(what) => {

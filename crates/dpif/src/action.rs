@@ -27,7 +27,7 @@ pub enum HashKind {
 pub enum DpAction {
     /// Sends the packet in its current state out of a port.
     Output(DpPort),
-    /// Truncates the copies that the next output sends to this many bytes.
+    /// Truncates the copies that the next output sends to this many bytes, or the packets that outer headers are pushed on.
     Trunc(u32),
     /// Sets the bits `mask` of `field` to `value` and updates checksums. Supports fields of packet headers, and
     /// metadata that the datapath carries (`skb_priority`, `pkt_mark`).

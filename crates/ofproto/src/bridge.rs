@@ -27,8 +27,8 @@ use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
-use xlate::model::{PriorityTags, QueueMarks, new_tables};
-use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
+use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
+use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Tables, VlanMode};
 
 mod view;
 
@@ -70,6 +70,8 @@ struct State {
     /// The names of the bundles that have a port.
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
+    mirrors: Option<Arc<Mirrors>>,
+    flood_vlans: Option<Arc<VlanSet>>,
     dhcp_to_local: bool,
     queue_marks: Arc<QueueMarks>,
     fragments: FragHandling,
@@ -366,6 +368,26 @@ impl Ofproto {
         }
         if is_changed {
             self.rebuild();
+        }
+    }
+
+    /// Sets the mirrors, and forgets learned addresses, some of which may be on ports that are reserved for mirrors now.
+    pub fn set_mirrors(&self, mirrors: Option<Mirrors>) {
+        let mirrors = mirrors.map(Arc::new);
+        let changed = mirrors.is_some() || self.state.read().mirrors.is_some();
+        self.state.write().mirrors = mirrors;
+        if changed {
+            self.rebuild();
+            self.flush_macs();
+        }
+    }
+
+    /// Sets the VLANs in which NORMAL learns no addresses, and forgets learned addresses if they are other ones.
+    pub fn set_flood_vlans(&self, vlans: Option<VlanSet>) {
+        let vlans = vlans.map(Arc::new);
+        if std::mem::replace(&mut self.state.write().flood_vlans, vlans.clone()) != vlans {
+            self.rebuild();
+            self.flush_macs();
         }
     }
 

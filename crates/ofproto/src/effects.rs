@@ -86,6 +86,7 @@ impl Switch {
                 }
                 // It needs the flags of TCP: see `count_for_netflow`.
                 Effect::NetFlow(_) => {}
+                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {
                     group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));

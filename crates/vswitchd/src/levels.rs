@@ -4,9 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
-    mac_table, mtu, netflow, qos, queues, sflow, spanning_tree, statistics, timeout_policies, tuning, unsupported,
-    versions, vlan, zone_limits,
+    self, address, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, link,
+    lldp, mac_table, mirrors, mtu, netflow, qos, queues, sflow, spanning_tree, statistics, timeout_policies, tuning,
+    unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -246,6 +246,8 @@ level!(
         flow_tables::FlowTables,
         mac_table::MacTable,
         spanning_tree::SpanningTree,
+        flood_vlans::FloodVlans,
+        mirrors::Mirrors,
         ipfix::Ipfix,
         sflow::Sflow,
         netflow::Netflow,

@@ -124,6 +124,8 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         sflow: None,
         netflow: false,
         queue_marks: Default::default(),
+        mirrors: None,
+        flood_vlans: None,
     };
     bridge.set_bundles((1..=PORTS).map(bundle));
     bridge

@@ -13,6 +13,9 @@ use openflow::{Action, ControllerAction, PacketInReason};
 impl Xlate<'_> {
     /// Executes one action.
     pub(crate) fn do_action(&mut self, action: &Action) {
+        if self.mirroring.mirrored.sent != 0 {
+            self.mirror_again_after(action);
+        }
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputReg { src, max_len } => {

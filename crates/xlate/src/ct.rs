@@ -111,6 +111,7 @@ impl Xlate<'_> {
             packet_out: false,
             hashed: self.packet.hashed,
             tracked: true,
+            mirrored: self.mirroring.mirrored.clone(),
             paused: false,
         };
         let Some(state) = self.net.frozen.store(frozen) else {

@@ -30,6 +30,7 @@ impl Xlate<'_> {
 
     /// Returns the datapath actions for packets with this result.
     fn branch(&mut self, dst: Subfield, answer: u128, frames: Vec<Frame<'_>>) -> DpActions {
+        let sent = self.mirroring.mirrored.sent;
         let mut actions = self.scoped(Scope::Branch, |x| {
             let open = x.tracer.depth();
             x.write_subfield(dst, answer);
@@ -39,6 +40,7 @@ impl Xlate<'_> {
             }
             x.tracer.reopen(open);
         });
+        self.mirroring.mirrored.sent = sent;
         // Nothing comes behind a branch.
         unwrap_last(&mut actions);
         actions.into()

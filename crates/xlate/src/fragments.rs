@@ -38,7 +38,9 @@ impl Xlate<'_> {
         self.tracer.enter(NodeKind::Table, || {
             format!("{table:2}. Packets are IP fragments and the fragment handling mode is \"drop\".")
         });
-        self.tracer.note(NodeKind::Action, || "drop".into());
+        if !self.mirroring.at_ingress || self.mirror_ingress() {
+            self.tracer.note(NodeKind::Action, || "drop".into());
+        }
         self.tracer.leave();
         self.note_drop(DropReason::Fragment);
         true

@@ -13,6 +13,7 @@
 
 use crate::bits::Value;
 use crate::ct::connection_bits;
+use crate::mirror::Mirrored;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::trace::{NodeKind, Tracing};
@@ -63,6 +64,8 @@ pub struct Frozen {
     pub(crate) hashed: bool,
     /// The connection tracker sees the packet before it resumes.
     pub(crate) tracked: bool,
+    /// The mirrors that the packet does not go to when it resumes.
+    pub(crate) mirrored: Mirrored,
     /// True if it waits for a controller to resume the packet.
     pub paused: bool,
 }
@@ -317,9 +320,9 @@ impl Frozen {
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
-    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, .. } = frozen;
+    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused, .. } = frozen;
     (bridge, words, stack, table, action_set).hash(&mut state);
-    (in_action_set, in_group, packet_out, hashed, tracked, paused).hash(&mut state);
+    (in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused).hash(&mut state);
     for FrozenList { actions, next, context, is_rule } in lists {
         (actions.get(*next..), next, context.table, context.cookie, context.is_miss, is_rule).hash(&mut state);
     }
@@ -394,6 +397,7 @@ impl Xlate<'_> {
             packet_out: self.pos.packet_out,
             hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
+            mirrored: self.mirroring.mirrored.clone(),
             paused,
         };
         let Some(state) = self.net.frozen.store(frozen) else {
@@ -430,6 +434,7 @@ impl Xlate<'_> {
             packet_out: self.pos.packet_out,
             hashed: false,
             tracked: false,
+            mirrored: Mirrored::default(),
             paused: false,
         };
         let Some(state) = self.net.frozen.store(frozen) else { return 0 };
@@ -518,9 +523,14 @@ impl Xlate<'_> {
         if self.tracer.is_on() {
             self.trace_resumed(frozen);
         }
+        self.mirroring.mirrored = frozen.mirrored.clone();
         match frozen.table {
-            Some(table) => self.begin_in(table),
-            None => self.run_frozen(&frozen.lists),
+            Some(table) => {
+                self.mirroring.at_ingress = bridge.mirrors.is_some();
+                self.begin_in(table);
+            }
+            None if self.mirror_ingress() => self.run_frozen(&frozen.lists),
+            None => {}
         }
         self.pos.in_action_set = false;
         match frozen.table {
@@ -582,6 +592,7 @@ mod tests {
             packet_out: false,
             hashed: false,
             tracked: false,
+            mirrored: Mirrored::default(),
             paused: false,
         }
     }

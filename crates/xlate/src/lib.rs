@@ -9,7 +9,7 @@
 //! - [`verdict`]: the output: datapath actions, reads in order, effects, and a trace on request.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
 //!   named after actions: their execution; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups;
-//!   `punt`: protocols of the switch; `tunnel`: tunnels, whose ports and routes are in [`underlay`].
+//!   [`mirror`]: mirrors; `punt`: protocols of the switch; `tunnel`: tunnels, whose ports and routes are in [`underlay`].
 //!
 //! A translation changes nothing. It returns side effects as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
@@ -28,6 +28,7 @@ pub mod groups;
 mod learn;
 pub mod mac;
 mod meters;
+pub mod mirror;
 pub mod model;
 mod monitor;
 mod normal;
@@ -57,6 +58,7 @@ pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
+pub use mirror::{Mirror, MirrorOut, Mirrors};
 pub use model::{
     Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, Sflow, TableMiss,
     VlanMode,

@@ -4,6 +4,7 @@
 use crate::chunked::ChunkedMap;
 use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
+use crate::mirror::Mirrors;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use crate::underlay::Tunnels;
 use base::{DpPort, MacAddr, Millis, PortNo};
@@ -79,12 +80,26 @@ pub struct Bridge {
     pub netflow: bool,
     /// The DSCP that packets get which leave a port through a queue, by port and queue (Queue:dscp).
     pub queue_marks: Arc<QueueMarks>,
+    /// The mirrors, if there are any.
+    pub mirrors: Option<Arc<Mirrors>>,
+    /// The VLANs in which NORMAL neither learns nor looks up addresses (Bridge:flood_vlans); `None` for none.
+    pub flood_vlans: Option<Arc<VlanSet>>,
 }
 
 /// The DSCP of packets by the port and the queue that they leave through.
 pub type QueueMarks = BTreeMap<PortNo, BTreeMap<u32, u8>>;
 
 impl Bridge {
+    /// Returns true if NORMAL learns no addresses in the VLAN.
+    pub fn floods(&self, vlan: u16) -> bool {
+        self.flood_vlans.as_ref().is_some_and(|vlans| vlans.contains(vlan))
+    }
+
+    /// Returns true if the bundle is reserved for the output of a mirror.
+    pub fn is_reserved(&self, bundle: &Bundle) -> bool {
+        self.mirrors.as_ref().is_some_and(|mirrors| mirrors.of(&bundle.name).is_output)
+    }
+
     /// Sets the bundles to exactly these, also in the ports. A port in several bundles belongs to the last of them.
     pub fn set_bundles(&mut self, bundles: impl IntoIterator<Item = Bundle>) {
         self.bundles = bundles.into_iter().map(|bundle| (Arc::clone(&bundle.name), Arc::new(bundle))).collect();

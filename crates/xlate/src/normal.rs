@@ -43,7 +43,7 @@ impl Tag {
 }
 
 /// A frame inside of the bridge, between its ingress bundle and its egress bundles.
-struct Classified<'a> {
+pub(crate) struct Classified<'a> {
     in_bundle: Option<&'a Bundle>,
     /// The outer tag, with the VLAN that the frame belongs to, and the inner one.
     tags: [Tag; 2],
@@ -73,6 +73,10 @@ impl<'a> Xlate<'a> {
             self.tracer.note(NodeKind::Warning, || "partial VLAN tag, dropping".into());
             return self.note_drop(DropReason::VlanMismatch);
         }
+        if in_bundle.is_some_and(|bundle| bridge.is_reserved(bundle)) {
+            self.tracer.note(NodeKind::Warning, || "input port is mirror output port, dropping".into());
+            return self.note_drop(DropReason::MirrorPort);
+        }
         // A packet-out without an ingress port is flooded in its own VLAN.
         let Some(frame) = self.classify(in_bundle) else {
             self.tracer.note(NodeKind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
@@ -85,7 +89,8 @@ impl<'a> Xlate<'a> {
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
-            if !src.is_multicast() && self.state_of(in_port).learning && !self.has_made_up_address(in_port) {
+            let may_learn = !src.is_multicast() && !bridge.floods(vlan);
+            if may_learn && self.state_of(in_port).learning && !self.has_made_up_address(in_port) {
                 self.learn_address((vlan, src), in_port, bundle);
             }
         }
@@ -116,7 +121,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// Assigns the frame to a VLAN. Returns `None` if the bundle does not admit frames with its tag.
-    fn classify(&mut self, in_bundle: Option<&'a Bundle>) -> Option<Classified<'a>> {
+    pub(crate) fn classify<'b>(&mut self, in_bundle: Option<&'b Bundle>) -> Option<Classified<'b>> {
         let outer = Tag::of(self.packet.key.vlan(0));
         let inner = if outer.tpid.is_some() {
             self.read_inner_tag();
@@ -128,22 +133,11 @@ impl<'a> Xlate<'a> {
         let received = [in_key(0, outer), in_key(1, inner)];
         let mut frame = Classified { in_bundle, tags: [outer, inner], received };
         let Some(bundle) = in_bundle else { return Some(frame) };
-        let (vid, name, tag) = (outer.vid, &bundle.name, bundle.tag);
+        if !self.admits(bundle, outer.vid) {
+            return None;
+        }
+        let tag = bundle.tag;
         match bundle.mode {
-            VlanMode::Access if vid != 0 => {
-                self.tracer.note(NodeKind::Error, || {
-                    format!(
-                        "dropping VLAN {vid} tagged packet received on port {name} configured as VLAN {tag} access port"
-                    )
-                });
-                return None;
-            }
-            VlanMode::Dot1qTunnel { .. } if !bundle.admits_customer(vid) => {
-                self.tracer.note(NodeKind::Error, || {
-                    format!("dropping VLAN {vid} packet received on dot1q-tunnel port {name} that excludes this VLAN")
-                });
-                return None;
-            }
             // An inner tag does not cross the bridge: an access port admits frames of its own VLAN only.
             VlanMode::Access => {
                 let tpid = outer.tpid.or(Some(ethertype::VLAN));
@@ -154,25 +148,40 @@ impl<'a> Xlate<'a> {
                 self.read_tags();
                 frame.tags = [Tag { tpid: Some(tpid), vid: tag, pcp: 0 }, outer];
             }
-            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => frame.tags[0].vid = tag,
-            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {
-                if !bundle.carries(vid) {
-                    self.tracer.note(NodeKind::Error, || {
-                        format!(
-                            "dropping VLAN {vid} packet received on port {name} not configured for trunking VLAN {vid}"
-                        )
-                    });
-                    return None;
-                }
-            }
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if outer.vid == 0 => frame.tags[0].vid = tag,
+            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {}
         }
         Some(frame)
+    }
+
+    /// Returns true if a bundle admits frames with this VLAN id in their outer tag, 0 for those without one.
+    pub(crate) fn admits(&mut self, bundle: &Bundle, vid: u16) -> bool {
+        let (name, tag) = (&bundle.name, bundle.tag);
+        let (admits, why) = match bundle.mode {
+            VlanMode::Access => (vid == 0, "tagged packet received on port"),
+            VlanMode::Dot1qTunnel { .. } => (bundle.admits_customer(vid), "packet received on dot1q-tunnel port"),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => (true, ""),
+            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {
+                (bundle.carries(vid), "packet received on port")
+            }
+        };
+        if !admits {
+            self.tracer.note(NodeKind::Error, || {
+                let end = match bundle.mode {
+                    VlanMode::Access => format!("configured as VLAN {tag} access port"),
+                    VlanMode::Dot1qTunnel { .. } => "that excludes this VLAN".to_owned(),
+                    _ => format!("not configured for trunking VLAN {vid}"),
+                };
+                format!("dropping VLAN {vid} {why} {name} {end}")
+            });
+        }
+        admits
     }
 
     fn normal_forward(&mut self, frame: &Classified<'_>) {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
-        if !dst.is_multicast() {
+        if !dst.is_multicast() && !bridge.floods(frame.vlan()) {
             let learned = self.out.learned.get(&(bridge.id, (frame.vlan(), dst))).copied();
             let port = learned.or_else(|| bridge.macs.read().lookup(frame.vlan(), dst));
             self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan(), mac: dst });
@@ -180,6 +189,10 @@ impl<'a> Xlate<'a> {
                 Some(out) if frame.came_by(out) => {
                     self.tracer.note(NodeKind::Detail, || "learned port is input port, dropping".into());
                     return self.note_drop(DropReason::SamePort);
+                }
+                Some(out) if bridge.is_reserved(out) => {
+                    self.tracer.note(NodeKind::Warning, || "learned port is a mirror port, dropping".into());
+                    return self.note_drop(DropReason::MirrorPort);
                 }
                 Some(out) => {
                     self.tracer.note(NodeKind::Detail, || "forwarding to learned port".into());
@@ -190,7 +203,8 @@ impl<'a> Xlate<'a> {
         }
         self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into());
         for bundle in bridge.bundles.values() {
-            if !frame.came_by(bundle) && bundle.floodable && frame.may_leave_by(bundle) {
+            let is_flooded = bundle.floodable && !bridge.is_reserved(bundle);
+            if !frame.came_by(bundle) && is_flooded && frame.may_leave_by(bundle) {
                 self.normal_output(frame, bundle);
             }
         }
@@ -202,22 +216,38 @@ impl<'a> Xlate<'a> {
         if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
         }
-        let Some(port) = bundle.ports.first().copied() else { return };
+        self.output_tagged(frame, bundle);
+    }
+
+    /// Outputs the frame to a bundle, whether or not that carries its VLAN, tagged as the bundle's mode asks for.
+    pub(crate) fn output_tagged(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         let wanted = frame.tags_for(bundle);
         if wanted == frame.received {
-            return self.output_port(port, false);
+            return self.output_bundle(bundle);
         }
         let before = self.read_tags();
         self.set_tags(wanted);
-        self.output_port(port, false);
+        self.output_bundle(bundle);
         self.set_tags(before);
+    }
+
+    /// Outputs the packet as it is to a bundle.
+    pub(crate) fn output_bundle(&mut self, bundle: &Bundle) {
+        if let Some(port) = bundle.ports.first() {
+            self.output_port(*port, true);
+        }
     }
 }
 
 impl Classified<'_> {
     /// The VLAN that the frame belongs to.
-    fn vlan(&self) -> u16 {
+    pub(crate) fn vlan(&self) -> u16 {
         self.tags[0].vid
+    }
+
+    /// Moves the frame to another VLAN.
+    pub(crate) fn set_vlan(&mut self, vlan: u16) {
+        self.tags[0].vid = vlan;
     }
 
     /// Returns true if the frame was received on a port of the bundle.
@@ -227,7 +257,7 @@ impl Classified<'_> {
 
     /// Returns true if a bundle carries the frame. Frames with an inner tag do not leave by access ports: they would be tagged
     /// there, and of another VLAN for the next switch.
-    fn may_leave_by(&self, bundle: &Bundle) -> bool {
+    pub(crate) fn may_leave_by(&self, bundle: &Bundle) -> bool {
         let inner = self.tags[1].vid;
         bundle.carries(self.vlan())
             && match bundle.mode {

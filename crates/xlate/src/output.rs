@@ -73,6 +73,9 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Detail, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
+        if self.skips_copy(port) {
+            return;
+        }
         if self.is_between_protected_ports(port) {
             self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
@@ -116,7 +119,10 @@ impl Xlate<'_> {
     /// Outputs to a port that nothing forbids to send.
     fn leave_by(&mut self, port: &Port) {
         match port.out {
-            PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
+            PortOut::Tunnel(dp_port) => {
+                self.through_tunnel(port, dp_port);
+                self.mirror_egress(port);
+            }
             PortOut::Device(_) if self.is_l3() => {
                 self.tracer.note(NodeKind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
@@ -129,12 +135,17 @@ impl Xlate<'_> {
                 {
                     self.commit();
                     self.note_output(port);
-                    return self.emit(action);
+                    self.emit(action);
+                    return self.mirror_egress(port);
                 }
                 self.commit();
                 self.sample_egress(dp_port);
                 self.note_output(port);
+                if let Some(max_len) = self.mirroring.snaplen {
+                    self.emit(DpAction::Trunc(max_len.into()));
+                }
                 self.emit(DpAction::Output(dp_port));
+                self.mirror_egress(port);
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
             PortOut::Nowhere => {
@@ -214,10 +225,12 @@ impl Xlate<'_> {
             x.clear_registers();
             x.clear_options();
             x.clear_connection();
+            let left = x.cross_mirrors(peer_bridge);
             if x.admit(peer, peer_port) {
                 x.process_in_bridge(peer, Start::Tables);
                 x.restrict(peer, peer_port);
             }
+            x.return_to_mirrors(left);
         });
     }
 

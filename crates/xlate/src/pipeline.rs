@@ -256,10 +256,16 @@ impl Xlate<'_> {
         if self.tracer.is_on() && !self.control.by_connection {
             self.trace_conjunction(in_port);
         }
-        if rule.actions.is_empty() {
+        let is_empty = rule.actions.is_empty();
+        let frame = Frame { list: List::Rule(rule, back, effect), next: 0 };
+        if self.mirroring.at_ingress && !self.mirror_ingress() {
+            self.leave(frame);
+            return None;
+        }
+        if is_empty {
             self.tracer.note(NodeKind::Action, || "drop".into());
         }
-        Some(Frame { list: List::Rule(rule, back, effect), next: 0 })
+        Some(frame)
     }
 
     /// Adds the flows to the trace whose conjunctive match led to the rule that was looked up in the current table.
@@ -424,6 +430,9 @@ impl Xlate<'_> {
         let sends = pipeline && to_controller && !no_packet_in;
         let called_for = if sends { ", and a \"packet-in\" is called for" } else { "" };
         self.tracer.enter(NodeKind::Table, || format!("{table:2}. No match{called_for}."));
+        if self.mirroring.at_ingress && !self.mirror_ingress() {
+            return self.tracer.leave();
+        }
         if sends {
             self.tracer.note(NodeKind::Action, || "controller(reason=)".into());
             let old = (std::mem::replace(&mut self.pos.rule_is_miss, false), std::mem::take(&mut self.pos.rule_cookie));

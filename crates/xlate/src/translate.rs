@@ -4,6 +4,7 @@
 
 use crate::commit::Pending;
 use crate::freeze::Unseen;
+use crate::mirror::Mirroring;
 use crate::model::{Bridge, BridgeId, Network, PortConfig};
 use crate::monitor::Outputs;
 use crate::scope::Saved;
@@ -151,6 +152,7 @@ pub(crate) fn translate_key<'a>(
         }
         let monitored = x.begin_monitoring(bridge, in_port);
         x.sample_ingress();
+        x.mirroring.at_ingress = bridge.mirrors.is_some();
         x.process_in_bridge(bridge, start);
         x.dhcp_to_local();
         if matches!(start, Start::Tables) {
@@ -174,6 +176,7 @@ pub(crate) struct Xlate<'a> {
     pub(crate) out: Output,
     pub(crate) control: Control,
     pub(crate) usage: Usage,
+    pub(crate) mirroring: Mirroring,
     /// The packets that the open scopes restore, outermost first, followed by spare memory.
     pub(crate) saved: Vec<Saved>,
     pub(crate) tracer: Tracer,
@@ -240,6 +243,7 @@ impl<'a> Xlate<'a> {
             },
             control: Control::default(),
             usage: Usage::default(),
+            mirroring: Mirroring::default(),
             saved: Vec::new(),
             tracer: Tracer::new(trace),
         }
@@ -298,7 +302,9 @@ impl<'a> Xlate<'a> {
             Start::Tables => self.first_lookup(),
             Start::Actions(actions) => {
                 self.pos.packet_out = true;
-                self.do_actions(actions);
+                if self.mirror_ingress() {
+                    self.do_actions(actions);
+                }
             }
             Start::Protocol(port) => self.output_of_protocol(port),
         }

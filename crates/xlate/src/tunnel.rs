@@ -150,8 +150,9 @@ struct Way<'a> {
 
 /// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
 pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
-    let is_before =
-        |action: &&DpAction| matches!(action, DpAction::PopEth | DpAction::Set { field: Field::PktMark, .. });
+    let is_before = |action: &&DpAction| {
+        matches!(action, DpAction::PopEth | DpAction::Trunc(_) | DpAction::Set { field: Field::PktMark, .. })
+    };
     let enters = |inner: &[DpAction]| matches!(inner.iter().find(|a| !is_before(a)), Some(DpAction::TunnelPush(_)));
     while let Some(DpAction::Clone(inner)) = actions.last()
         && enters(inner)
@@ -276,11 +277,16 @@ impl<'a> Xlate<'a> {
             if framing == Framing::Pop {
                 x.emit(DpAction::PopEth);
             }
+            if let Some(max_len) = x.mirroring.snaplen {
+                x.emit(DpAction::Trunc(max_len.into()));
+            }
             x.emit(DpAction::TunnelPush(Arc::clone(&push)));
             let hashed = std::mem::take(&mut x.packet.hashed);
             x.become_outer(&push.template, &outer, mark);
             x.out.effects.push(Effect::Headers(headers));
+            let left = x.cross_mirrors(underlay.id);
             x.process_in_bridge(underlay, Start::Tables);
+            x.return_to_mirrors(left);
             x.out.effects.push(Effect::Headers(-headers));
             x.packet.hashed = hashed;
         });

@@ -1,7 +1,7 @@
 //! The result of a translation.
 
 use crate::freeze::RecircState;
-use crate::groups::Group;
+use crate::groups::{Counters, Group};
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
 use base::{BridgePort, DropReason, MacAddr, PortNo};
@@ -127,6 +127,8 @@ pub enum Effect {
     },
     /// A packet of a flow that NetFlow counts.
     NetFlow(Arc<CountedFlow>),
+    /// A mirror selected the packet: the counters of the mirror.
+    Mirror(Arc<Counters>),
     /// A group was executed.
     Group(Arc<Group>),
     /// A bucket of a group was executed: its index in the group's list.
@@ -209,6 +211,7 @@ impl PartialEq for Effect {
                 (bridge, ip, mac, learning) == (b, i, m, l)
             }
             (Self::NetFlow(a), Self::NetFlow(b)) => a == b,
+            (Self::Mirror(a), Self::Mirror(b)) => Arc::ptr_eq(a, b),
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
             (Self::Learn(a), Self::Learn(b)) => a == b,
@@ -227,6 +230,7 @@ impl PartialEq for Effect {
                 | Self::Neighbour { .. }
                 | Self::Snoop { .. }
                 | Self::NetFlow(_)
+                | Self::Mirror(_)
                 | Self::Group(_)
                 | Self::Bucket(..)
                 | Self::Learn(_)

@@ -43,19 +43,7 @@ pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactEr
 /// Like [`parse_exact`], with the locations of tunnel options. Options without a location are parsed and ignored;
 /// values that are too long lose their first bytes.
 pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable) -> Result<FlowKey, ExactError> {
-    let mut m = Match::ANY;
-    let mut rest = text;
-    while let Some((name, value)) = next_key_value(&mut rest) {
-        match parse_protocol(name) {
-            Some((Some(eth_type), proto)) => {
-                set_once(&mut m, Field::EthType, eth_type.into(), "Ethernet type")?;
-                if let Some(proto) = proto {
-                    set_once(&mut m, Field::IpProto, proto.into(), "network protocol")?;
-                }
-            }
-            _ => exact_field(&mut m, name, value.unwrap_or(""), ports)?,
-        }
-    }
+    let mut m = parse_exact_match(text, ports)?;
     if m.get(Field::InPortOxm).1 == 0 {
         m.set(Field::InPortOxm, PortNo::NONE.0.into());
     }
@@ -80,6 +68,24 @@ pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable
         key.set_vlan(0, TPID_8021Q, tci);
     }
     Ok(key)
+}
+
+/// Parses the same syntax as a match of the given fields (ovs-vswitchd.conf.db(5), Mirror:filter).
+pub fn parse_exact_match(text: &str, ports: &dyn PortNames) -> Result<Match, ExactError> {
+    let mut m = Match::ANY;
+    let mut rest = text;
+    while let Some((name, value)) = next_key_value(&mut rest) {
+        match parse_protocol(name) {
+            Some((Some(eth_type), proto)) => {
+                set_once(&mut m, Field::EthType, eth_type.into(), "Ethernet type")?;
+                if let Some(proto) = proto {
+                    set_once(&mut m, Field::IpProto, proto.into(), "network protocol")?;
+                }
+            }
+            _ => exact_field(&mut m, name, value.unwrap_or(""), ports)?,
+        }
+    }
+    Ok(m)
 }
 
 fn set_once(m: &mut Match, field: Field, value: u128, what: &'static str) -> Result<(), ExactError> {

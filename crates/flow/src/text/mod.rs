@@ -15,7 +15,7 @@ mod parse;
 mod value;
 
 pub use error::{MatchError, Part};
-pub use exact::{ExactError, parse_exact, parse_exact_with};
+pub use exact::{ExactError, parse_exact, parse_exact_match, parse_exact_with};
 pub use format::{
     flow_key_to_string, flow_key_to_string_with, format_flow_key, format_match, format_megaflow, format_port,
     match_fields, match_to_string, megaflow_to_string, quoted_if_needed,

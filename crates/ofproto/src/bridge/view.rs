@@ -33,6 +33,8 @@ impl Ofproto {
             sflow: self.sflow.load().as_ref().and_then(|agent| agent.view()),
             netflow: self.netflow.load().is_some(),
             queue_marks: Arc::clone(&state.queue_marks),
+            mirrors: state.mirrors.clone(),
+            flood_vlans: state.flood_vlans.clone(),
         };
         if old.is_none() {
             bridge.ports = state.ports.iter().map(|(no, port)| (*no, port_view(*no, port, None, None))).collect();

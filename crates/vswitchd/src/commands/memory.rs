@@ -125,6 +125,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
         DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
         DropReason::ProtectedPort => "datapath_drop_protected_port",
+        DropReason::MirrorPort => "datapath_drop_mirror_port",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
         DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
         DropReason::NoProtocol => "datapath_drop_no_protocol",

@@ -54,14 +54,12 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            MIRRORS, FLOOD_VLANS, MCAST_SNOOPING_ENABLE, NAME,
+            MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
         let (what, row) = (rows.what(), rows.bridge);
-        reader.unsupported(&what, row, bridge::MIRRORS, "mirroring");
-        reader.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
         for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));

@@ -5,6 +5,7 @@
 mod cases;
 mod ct;
 mod limits;
+mod mirrors;
 mod monitor;
 mod naive;
 mod overlay;
@@ -183,6 +184,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             ipfix: None,
             sflow: None,
             netflow: false,
+            mirrors: None,
+            flood_vlans: None,
         };
         bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));

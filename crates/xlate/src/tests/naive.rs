@@ -48,6 +48,13 @@ pub(super) struct Naive<'a> {
     /// True if one of them was looked up. A packet that is recirculated is looked up when the bridge has learned from all of
     /// its first pass, so that the order of learning and look-ups is not that of this twin.
     pub(super) by_learned: bool,
+    /// The mirrors of the bridge.
+    pub(super) mirrors: &'a [Option<Mirror>],
+    /// The mirrors that the packet was sent to, and those that it is a copy of.
+    pub(super) mirrored: BTreeSet<usize>,
+    pub(super) copy_of: Vec<usize>,
+    /// True while a shortened copy is output, which does not cross patch ports.
+    pub(super) is_shortened: bool,
 }
 
 impl<'a> Naive<'a> {
@@ -65,6 +72,10 @@ impl<'a> Naive<'a> {
             left: 1000,
             learned: BTreeMap::new(),
             by_learned: false,
+            mirrors: &[],
+            mirrored: BTreeSet::new(),
+            copy_of: Vec::new(),
+            is_shortened: false,
         }
     }
 
@@ -204,8 +215,11 @@ impl<'a> Naive<'a> {
         }
         match port {
             0xffff_fffd => self.out.push(self.at.on_the_wire().sent(u32::MAX)),
-            1 | 2 | 4 => self.out.push(self.at.on_the_wire().sent(port)),
-            3 => {
+            1 | 2 | 4 => {
+                self.out.push(self.at.on_the_wire().sent(port));
+                self.mirror(port, |mirror| &mirror.select_dst);
+            }
+            3 if !self.is_shortened => {
                 let mut there = self.at.on_the_wire();
                 there.key.set(Field::EthSrc, PEER_SRC.to_u64().into());
                 self.out.push(there.sent(11));
@@ -214,36 +228,123 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// Forwards between bundles, by the tags in the key. Tags below them stay in the packet.
+    /// Returns true if a mirror reserves the bundle.
+    fn is_reserved(&self, bundle: &Bundle) -> bool {
+        self.mirrors.iter().flatten().any(|mirror| mirror.out == MirrorOut::Port(Arc::clone(&bundle.name)))
+    }
+
+    /// Sends the received packet to mirrors. Returns false if it is dropped.
+    pub(super) fn receive(&mut self) -> bool {
+        let port = self.at.key.in_port().0;
+        if self.bundle_of(port).is_some_and(|bundle| self.is_reserved(bundle)) {
+            return false;
+        }
+        self.mirror(port, |mirror| &mirror.select_src);
+        true
+    }
+
+    /// Sends the packet to the mirrors that select it at a port.
+    fn mirror(&mut self, port: u32, selected: fn(&Mirror) -> &[Arc<str>]) {
+        let (Some(bridge), Some(from)) = (self.bridge, self.bundle_of(port)) else { return };
+        let Some(inside) = self.inside(from) else { return };
+        let vlan = inside[0].1 & 0xfff;
+        for (n, mirror) in self.mirrors.iter().enumerate() {
+            let Some(mirror) = mirror else { continue };
+            if !(mirror.select_all || selected(mirror).contains(&from.name))
+                || self.mirrored.contains(&n)
+                || self.copy_of.contains(&n)
+                || mirror.select_vlan.as_ref().is_some_and(|vlans| !vlans.contains(vlan))
+                || mirror.filter.as_ref().is_some_and(|filter| !filter.matches(&self.at.key))
+            {
+                continue;
+            }
+            let is_alike = |i: &usize| self.mirrors[*i].as_ref().is_some_and(|other| other.out == mirror.out);
+            let alike: Vec<usize> = (0..self.mirrors.len()).filter(is_alike).collect();
+            let before = self.copy_of.len();
+            self.mirrored.extend(&alike);
+            self.copy_of.extend(&alike);
+            let is_shortened = std::mem::replace(&mut self.is_shortened, mirror.snaplen.is_some());
+            match &mirror.out {
+                MirrorOut::Port(name) => {
+                    if let Some(out) = bridge.bundles.get(&**name) {
+                        let plain = [from.mode, out.mode] == [VlanMode::Trunk; 2];
+                        if plain && out.priority_tags == model::PriorityTags::Never {
+                            self.output(out.ports[0].0);
+                        } else {
+                            self.leave(out, inside);
+                        }
+                    }
+                }
+                MirrorOut::Vlan(to) => {
+                    let dst = MacAddr::from_u64(self.at.key.get(Field::EthDst) as u64);
+                    let moved = [(inside[0].0, inside[0].1 & 0xe000 | to), inside[1]];
+                    for out in bridge.bundles.values().filter(|_| vlan != *to && !dst.is_reserved()) {
+                        if carries(out, moved) && !self.is_reserved(out) {
+                            self.leave(out, moved);
+                        }
+                    }
+                }
+            }
+            self.copy_of.truncate(before);
+            self.is_shortened = is_shortened;
+        }
+    }
+
+    /// The tags of the packet inside of the bridge if it is received on a bundle: up to two, each of a protocol, if there is
+    /// one, and a value without the bit of presence. `None` if the bundle does not admit it.
+    fn inside(&self, from: &Bundle) -> Option<Inside> {
+        let known = self.at.tags_in_key();
+        let plain = |n: usize| known.get(n).map_or((None, 0), |(tpid, tci)| (Some(*tpid), tci & 0xefff));
+        let (first, second) = (plain(0), plain(1));
+        let vid = first.1 & 0xfff;
+        match from.mode {
+            VlanMode::Access => (vid == 0).then(|| [(first.0.or(Some(0x8100)), from.tag | first.1), (None, 0)]),
+            VlanMode::Dot1qTunnel { tpid } => from.admits_customer(vid).then_some([(Some(tpid), from.tag), first]),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => {
+                Some([(first.0, first.1 | from.tag), second])
+            }
+            _ => from.carries(vid).then_some([first, second]),
+        }
+    }
+
+    /// Outputs the packet to a bundle, with these tags inside of the bridge. Tags below them stay in the packet.
+    fn leave(&mut self, bundle: &Bundle, inside: Inside) {
+        let known = self.at.tags_in_key();
+        let vlan = inside[0].1 & 0xfff;
+        let mut outside = match bundle.mode {
+            VlanMode::Access => vec![(None, 0), (None, 0)],
+            VlanMode::Dot1qTunnel { .. } => vec![inside[1], (None, 0)],
+            VlanMode::NativeUntagged if vlan == bundle.tag => vec![inside[1], (None, 0)],
+            _ => inside.to_vec(),
+        };
+        if bundle.priority_tags != model::PriorityTags::Never {
+            outside[0].1 = outside[0].1 & 0xfff | known.first().map_or(0, |(_, tci)| tci & 0xe000);
+        }
+        let always = bundle.priority_tags == model::PriorityTags::Always;
+        let is_sent = |(tpid, tci): &(Option<u16>, u16)| *tci != 0 || always && tpid.is_some();
+        let sent = outside.iter().take_while(|tag| is_sent(tag));
+        let out: Vec<_> = sent.map(|(tpid, tci)| (tpid.unwrap_or(0x8100), tci | 0x1000)).collect();
+        let before = self.at.clone();
+        // Tags below those of the key do not show there, however few it has now.
+        for n in 0..2 {
+            let (tpid, tci) = out.get(n).copied().unwrap_or_default();
+            self.at.key.set_vlan(n, tpid, tci);
+        }
+        self.output(bundle.ports[0].0);
+        self.at = before;
+    }
+
+    /// Forwards between bundles, by the tags in the key.
     fn normal(&mut self) {
         let Some(bridge) = self.bridge else { return };
         let in_port = self.at.key.in_port().0;
         let Some(from) = self.bundle_of(in_port) else { return };
-        if self.at.tags_in_key().is_empty() && [0x8100, 0x88a8].contains(&self.at.key.eth_type()) {
+        if self.at.tags_in_key().is_empty() && [0x8100, 0x88a8].contains(&self.at.key.eth_type())
+            || self.is_reserved(from)
+        {
             return;
         }
-        let known = self.at.tags_in_key();
-        let below = self.at.tags()[known.len()..].to_vec();
-        // Up to two tags, each of a protocol, if there is one, and a value without the bit of presence.
-        let (first, second) = (known.first().copied(), known.get(1).copied());
-        let plain = |tag: Option<(u16, u16)>| tag.map_or((None, 0), |(tpid, tci)| (Some(tpid), tci & 0xefff));
-        let vid = plain(first).1 & 0xfff;
-        let mut inside = [plain(first), plain(second)];
-        match from.mode {
-            VlanMode::Access if vid != 0 => return,
-            VlanMode::Access => {
-                inside = [(inside[0].0.or(Some(0x8100)), from.tag | inside[0].1), (None, 0)];
-            }
-            VlanMode::Dot1qTunnel { tpid } => {
-                if !from.admits_customer(vid) {
-                    return;
-                }
-                inside = [(Some(tpid), from.tag), inside[0]];
-            }
-            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => inside[0].1 |= from.tag,
-            _ if !from.carries(vid) => return,
-            _ => {}
-        }
+        let Some(inside) = self.inside(from) else { return };
         let vlan = inside[0].1 & 0xfff;
         let mac = |field| MacAddr::from_u64(self.at.key.get(field) as u64);
         let dst = mac(Field::EthDst);
@@ -251,45 +352,21 @@ impl<'a> Naive<'a> {
             return;
         }
         let src = mac(Field::EthSrc);
-        if !src.is_multicast() {
+        let learns = !bridge.flood_vlans.as_ref().is_some_and(|vlans| vlans.contains(vlan));
+        if !src.is_multicast() && learns {
             self.learned.insert((vlan, src.to_u64()), PortNo(in_port));
         }
-        let learned = self.learned.get(&(vlan, dst.to_u64())).copied();
+        let learned = self.learned.get(&(vlan, dst.to_u64())).copied().filter(|_| learns);
         self.by_learned |= learned.is_some();
-        let known = learned.or_else(|| bridge.macs.read().lookup(vlan, dst)).filter(|_| !dst.is_multicast());
+        let known = learned.or_else(|| bridge.macs.read().lookup(vlan, dst)).filter(|_| learns && !dst.is_multicast());
         let to: Vec<&Bundle> = match known {
             Some(port) => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.ports.contains(&port)).collect(),
             None => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect(),
         };
-        let before = self.at.clone();
         for bundle in to {
-            let customer = inside[1].1 & 0xfff;
-            let is_admitted = match bundle.mode {
-                VlanMode::Access => customer == 0,
-                VlanMode::Dot1qTunnel { .. } => bundle.admits_customer(customer),
-                _ => true,
-            };
-            if bundle.name == from.name || !bundle.carries(vlan) || !is_admitted {
-                continue;
+            if bundle.name != from.name && carries(bundle, inside) && !self.is_reserved(bundle) {
+                self.leave(bundle, inside);
             }
-            let mut outside = match bundle.mode {
-                VlanMode::Access => vec![(None, 0), (None, 0)],
-                VlanMode::Dot1qTunnel { .. } => vec![inside[1], (None, 0)],
-                VlanMode::NativeUntagged if vlan == bundle.tag => vec![inside[1], (None, 0)],
-                _ => inside.to_vec(),
-            };
-            if bundle.priority_tags != model::PriorityTags::Never {
-                outside[0].1 = outside[0].1 & 0xfff | plain(first).1 & 0xe000;
-            }
-            let always = bundle.priority_tags == model::PriorityTags::Always;
-            let is_sent = |(tpid, tci): &(Option<u16>, u16)| *tci != 0 || always && tpid.is_some();
-            let sent = outside.iter().take_while(|tag| is_sent(tag));
-            let mut out: Vec<_> = sent.map(|(tpid, tci)| (tpid.unwrap_or(0x8100), tci | 0x1000)).collect();
-            out.extend(&below);
-            let headers = self.at.key.clone();
-            self.at.set_headers(&headers, &out);
-            self.output(bundle.ports[0].0);
-            self.at = before.clone();
         }
     }
 
@@ -301,8 +378,35 @@ impl<'a> Naive<'a> {
         }
     }
 
+    /// Returns true if a packet is mirrored again after an action.
+    fn is_changed_by(&self, action: &Action) -> bool {
+        let eth_type = self.at.key.eth_type();
+        let is_ip = [0x800, 0x86dd].contains(&eth_type);
+        match action {
+            Action::SetEthDst(_)
+            | Action::SetEthSrc(_)
+            | Action::SetVlanVid { .. }
+            | Action::SetVlanPcp { .. }
+            | Action::PopVlan
+            | Action::PushVlan(_)
+            | Action::DecTtl(_)
+            | Action::PushPbb
+            | Action::PopPbb
+            | Action::SetTunOption(_) => true,
+            Action::SetIpv4Src(_) => eth_type == 0x800,
+            Action::SetIpDscp(_) => is_ip,
+            Action::SetL4Dst(_) => is_ip && self.at.key.get(Field::IpFrag) & 2 == 0,
+            Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } => eth_type == PBB,
+            Action::SetField { field, .. } => *field == Field::EthSrc,
+            _ => false,
+        }
+    }
+
     /// Executes an action; returns true if the list continues.
     fn action(&mut self, action: &Action) -> bool {
+        if self.is_changed_by(action) {
+            self.mirrored.clear();
+        }
         let in_port = self.at.key.in_port();
         let key = &mut self.at.key;
         let is_ipv4 = key.eth_type() == 0x800;
@@ -411,6 +515,20 @@ impl<'a> Naive<'a> {
         }
         true
     }
+}
+
+/// Tags inside of a bridge: protocol, and value without the bit of presence.
+type Inside = [(Option<u16>, u16); 2];
+
+/// Returns true if a bundle carries a packet with these tags.
+fn carries(bundle: &Bundle, inside: Inside) -> bool {
+    let customer = inside[1].1 & 0xfff;
+    let is_admitted = match bundle.mode {
+        VlanMode::Access => customer == 0,
+        VlanMode::Dot1qTunnel { .. } => bundle.admits_customer(customer),
+        _ => true,
+    };
+    is_admitted && bundle.carries(inside[0].1 & 0xfff)
 }
 
 /// The clauses that a rule with these actions is: id, which, of how many.

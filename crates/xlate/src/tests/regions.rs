@@ -221,6 +221,41 @@ pub(super) struct World {
     pub(super) groups: Vec<Group>,
     fragments: FragHandling,
     bundles: Vec<Bundle>,
+    mirrors: Vec<Option<Mirror>>,
+    flood_vlans: Option<Arc<model::VlanSet>>,
+}
+
+/// Up to four mirrors between the bundles.
+fn mirrors(rng: &mut Rng) -> Vec<Option<Mirror>> {
+    let n = if rng.below(2) == 0 { 0 } else { 1 + rng.below(4) };
+    (0..n).map(|_| (rng.below(8) != 0).then(|| mirror(rng))).collect()
+}
+
+fn mirror(rng: &mut Rng) -> Mirror {
+    let name = |n: u64| -> Arc<str> { format!("p{n}").into() };
+    let some = |rng: &mut Rng| (1..5).filter(|_| rng.below(2) == 0).map(name).collect();
+    let select_vlan = pick(rng, &[None, None, Some(&[0u16, 5][..]), Some(&[9])]);
+    let filter = (rng.below(3) == 0).then(|| {
+        let filter = random_match(rng);
+        let mut mask = filter.mask().clone();
+        // Filters have no ports and no tunnel options.
+        mask.0[..layout::REGS].fill(0);
+        mask.0[layout::PORTS] = 0;
+        Box::new(Match::new(filter.key(), mask))
+    });
+    Mirror {
+        select_all: rng.below(3) == 0,
+        select_src: some(rng),
+        select_dst: some(rng),
+        select_vlan: select_vlan.map(|vlans| Arc::new(vlans.iter().copied().collect())),
+        filter,
+        out: match rng.below(3) {
+            0 => MirrorOut::Vlan(pick(rng, &[5, 9, 12])),
+            _ => MirrorOut::Port(name(1 + rng.below(5))),
+        },
+        snaplen: (rng.below(4) == 0).then_some(100),
+        counters: Arc::default(),
+    }
 }
 
 /// The bundle of one port, with any VLAN mode.
@@ -408,7 +443,9 @@ impl World {
         let fragments =
             pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
         let groups = (1..5).map(|id| group(rng, id, exact)).collect();
-        Self { rules, groups, fragments, bundles: (1..5).map(|port| bundle(rng, port)).collect() }
+        let bundles = (1..5).map(|port| bundle(rng, port)).collect();
+        let flood_vlans = (rng.below(4) == 0).then(|| Arc::new([0, 5].into_iter().collect()));
+        Self { rules, groups, fragments, bundles, mirrors: mirrors(rng), flood_vlans }
     }
 
     pub(super) fn network(&self) -> Network {
@@ -424,6 +461,8 @@ impl World {
         let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
         first.fragments = self.fragments;
         first.set_bundles(self.bundles.iter().cloned());
+        first.flood_vlans.clone_from(&self.flood_vlans);
+        first.mirrors = (!self.mirrors.is_empty()).then(|| Arc::new(Mirrors::new(self.mirrors.clone())));
         let mut macs = first.macs.write();
         for (n, vlan) in [0, 5, 9].into_iter().enumerate() {
             (0..3u8).for_each(|mac| {
@@ -443,10 +482,15 @@ impl World {
     fn naive(&self, bridge: &Bridge, key: &FlowKey, passes: bool) -> Option<Vec<Sent>> {
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
-        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), at, ..Naive::new() };
-        naive.table(0);
-        naive.action_set();
-        (naive.left > 0 && !(naive.by_learned && passes)).then_some(naive.out)
+        let mirrors = &self.mirrors[..];
+        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), at, mirrors, ..Naive::new() };
+        if naive.receive() {
+            naive.table(0);
+            naive.action_set();
+        }
+        // When a packet is recirculated, the mirrors of its ingress port have another look.
+        let is_known = !(passes && (naive.by_learned || !mirrors.is_empty()));
+        (naive.left > 0 && is_known).then_some(naive.out)
     }
 }
 

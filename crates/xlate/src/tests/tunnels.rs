@@ -103,6 +103,8 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
             options: bridge.options.clone(),
             ipfix: bridge.ipfix.clone(),
             queue_marks: Arc::clone(&bridge.queue_marks),
+            mirrors: None,
+            flood_vlans: None,
             ..*bridge
         };
         new.set_bundles(bridge.bundles.values().map(|bundle| (**bundle).clone()));
