@@ -217,7 +217,10 @@ trees() {
 }
 
 # seconds N: lets so many seconds pass, in steps.
-seconds() { local _; for ((_ = 0; _ < $1; _++)); do ovs-appctl time/warp 1000 250 >/dev/null; done; }
+seconds() {
+  local n
+  for ((n = 0; n < $1; n++)); do ovs-appctl time/warp 1000 250 >/dev/null; done
+}
 
 # status BRIDGE PORT...: the columns of STP, without the time in the state.
 status() {
@@ -236,7 +239,16 @@ rapid() {
 }
 
 # frames PORT: the BPDUs that a port has sent, without their source.
-frames() { ovs-pcap "$1.pcap" | grep ^0180c2000000 | sed -E 's/^(.{12}).{12}/\1/'; }
+frames() {
+  /usr/bin/python3 -c 'import struct, sys
+data, at = open(sys.argv[1], "rb").read(), 24
+while at < len(data):
+    length = struct.unpack_from("<I", data, at + 8)[0]
+    frame = data[at + 16 : at + 16 + length].hex()
+    at += 16 + length
+    if frame.startswith("0180c2000000"):
+        print(frame[:12] + frame[24:])' "$1.pcap"
+}
 
 # bpdu VERSION TYPE BRIDGE FLAGS: a BPDU of a bridge that is the root.
 bpdu() {

@@ -10,6 +10,7 @@ import sys
 
 SOL_PACKET, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 263, 8, 23, 33
 ETH_P_ALL = 3
+QUIET_SECONDS = 0.5
 # Flags of the auxiliary data: there is a tag, and its protocol is given.
 VLAN_VALID, VLAN_TPID_VALID = 1 << 4, 1 << 6
 
@@ -35,9 +36,9 @@ def main():
     ends = False
     while not ends:
         readable, _, _ = select.select([packets, sys.stdin], [], [])
-        # What arrived before the end is printed.
+        # What is still on its way is printed, until nothing more comes.
         ends = sys.stdin in readable
-        while select.select([packets], [], [], 0)[0]:
+        while select.select([packets], [], [], QUIET_SECONDS if ends else 0)[0]:
             frame, ancillary, _, _ = packets.recvmsg(1 << 17, 256)
             print(whole(frame, ancillary).hex())
 

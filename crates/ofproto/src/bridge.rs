@@ -207,6 +207,13 @@ impl State {
         from.take_while(move |(of, _)| *of == no).map(|(_, name)| name.as_str())
     }
 
+    /// Returns the ports of a bond at which its learned addresses were and will be, if these are different ones.
+    fn new_place(&self, bundle: &BundleSpec) -> Option<(PortNo, PortNo)> {
+        let old = self.bundles.get(&bundle.name).filter(|old| old.ports.len().max(bundle.ports.len()) > 1)?;
+        let (from, to) = (*old.ports.first()?, *bundle.ports.first()?);
+        (from != to).then_some((from, to))
+    }
+
     fn remove_bundle(&mut self, name: &str) {
         let Some(bundle) = self.bundles.remove(name) else { return };
         bundle.ports.into_iter().for_each(|no| _ = self.members.remove(&(no, bundle.name.clone())));
@@ -574,10 +581,12 @@ impl Ofproto {
             };
             state.ports.insert(port.spec.no, port);
         }
+        let moved: Vec<_> = bundles.iter().filter_map(|bundle| state.new_place(bundle)).collect();
         removed_bundles.iter().for_each(|name| state.remove_bundle(name));
         bundles.into_iter().for_each(|bundle| state.insert_bundle(bundle));
         drop(state);
         self.rebuild_edited(&edited);
+        moved.into_iter().for_each(|(from, to)| self.move_macs(from, to));
         // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
         for change in &changes {

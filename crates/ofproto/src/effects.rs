@@ -87,6 +87,14 @@ impl Switch {
                 // It needs the flags of TCP: see `count_for_netflow`.
                 Effect::NetFlow(_) => {}
                 Effect::Mirror(counters) => counters.add(packets, bytes),
+                Effect::LockMac { bridge, vlan, mac } => {
+                    let net = self.network();
+                    let Some(bridge) = net.bridges.get(bridge) else { continue };
+                    if bridge.macs.write().lock(*vlan, *mac, now) {
+                        self.changed(Change::Mac { bridge: bridge.id, vlan: *vlan, mac: *mac });
+                    }
+                }
+                Effect::BondLoad { loads, bucket } => loads.add(*bucket, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {
                     group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));

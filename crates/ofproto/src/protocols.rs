@@ -4,6 +4,7 @@
 //! - [`hosted`]: a machine with its settings, and how they change;
 //! - `lldp` and the other files named after protocols: settings and status of each.
 
+mod bond;
 pub(crate) mod hosted;
 mod lldp;
 mod spanning_tree;
@@ -30,6 +31,7 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
+    pub(crate) bonds: bond::HostedBonds,
     pub(crate) trees: Trees,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
@@ -41,9 +43,10 @@ pub(crate) struct Protocols {
 impl Protocols {
     /// Creates the engine with all protocols disabled.
     pub(crate) fn new(clock: &Clock, overlay: Arc<Overlay>, switch: Weak<Switch>) -> Self {
-        let engine = Engine::new(clock.clone(), overlay, switch);
+        let engine = Engine::new(clock.clone(), overlay, switch.clone());
         Self {
             lldp: Hosted::new(&engine),
+            bonds: bond::HostedBonds::new(&engine, switch),
             trees: Trees::new(&engine),
             engine,
             devices: Mutex::default(),
@@ -174,6 +177,7 @@ impl Outlet for Switch {
 
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed_all(ports.iter().copied().map(Change::PortState).collect());
+        self.members_changed(ports);
     }
 
     fn flush(&self, port: BridgePort, vlan: Option<u16>) {

@@ -8,6 +8,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Report, Settings};
 use crate::features::address::PortAddress;
+use crate::features::bond::{Bond, BondSpec};
 use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
 use crate::features::lldp::{Lldp, LldpSpec};
@@ -232,6 +233,15 @@ impl Bridge {
     pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
         let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
         self.enabled.interfaces(Protocol::LLDP).filter_map(move |name| Some((name, spec(name)?)))
+    }
+
+    /// The bonds: name, settings and interfaces.
+    pub fn bonds(&self) -> impl Iterator<Item = (&str, &BondSpec, &[String])> {
+        let of = move |row: &Uuid| {
+            let port = self.ports.get(row)?;
+            Some((port.name.as_str(), port.settings.spec::<Bond>(), port.interfaces.as_slice()))
+        };
+        self.enabled.ports(Protocol::BOND).filter_map(of)
     }
 
     /// Adds the interfaces to the work whose device changed or could not be opened.
@@ -550,7 +560,8 @@ impl Bridge {
         for row in std::mem::take(&mut self.work.bundles) {
             let Some(port) = self.ports.get(&row) else { continue };
             let number = |name: &String| self.running.interfaces.get(name).filter(|i| !i.is_removed())?.ofport;
-            let numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
+            let mut numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
+            numbers.sort_unstable();
             edits.removed_bundles.retain(|name| *name != port.name);
             if numbers.is_empty() {
                 edits.removed_bundles.push(port.name.clone());

@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{lldp, spanning_tree};
+use crate::features::{bond, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,7 +104,6 @@ impl Enabled {
         self.interfaces.get(&protocol).into_iter().flatten().map(String::as_str)
     }
 
-    #[allow(dead_code)]
     /// The rows of the ports with a protocol.
     pub(crate) fn ports(&self, protocol: Protocol) -> impl Iterator<Item = &Uuid> {
         self.ports.get(&protocol).into_iter().flatten()
@@ -131,6 +130,9 @@ impl Enabled {
 pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>, devices: &Devices) {
     if changed.contains(Protocol::LLDP) {
         lldp::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BOND) {
+        bond::configure(bridges, devices);
     }
     if changed.contains(Protocol::STP) {
         spanning_tree::configure(bridges, devices);

@@ -36,6 +36,8 @@ pub struct Network {
     pub frozen: Arc<FrozenTable>,
     /// The decisions of protocols about ports. It outlives the snapshot.
     pub overlay: Arc<Overlay>,
+    /// The decisions of bonds, by the names of their bundles. It outlives the snapshot.
+    pub bonds: Arc<bond::Published>,
     /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
     /// The tunnels of the bridges.
@@ -256,7 +258,7 @@ impl FromIterator<u16> for VlanSet {
 pub struct Bundle {
     /// Its name.
     pub name: Arc<str>,
-    /// Its OpenFlow ports.
+    /// Its OpenFlow ports: several if it is a bond. Addresses learned on any of them are at the first.
     pub ports: Vec<PortNo>,
     /// How it treats tags.
     pub mode: VlanMode,
@@ -275,13 +277,20 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// Returns true if the bundle has several members, of which a bond selects one.
+    pub fn is_bond(&self) -> bool {
+        self.ports.len() > 1
+    }
+
     /// Returns true if frames of `vlan` may enter or leave by the bundle.
     pub fn carries(&self, vlan: u16) -> bool {
         match self.mode {
             VlanMode::Access | VlanMode::Dot1qTunnel { .. } => vlan == self.tag,
             VlanMode::Trunk => self.trunks(vlan),
-            // Frames of VLAN 0 would be of the native one in the other direction.
-            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || vlan != 0 && self.trunks(vlan),
+            // Frames of VLAN 0 would be of the native one in the other direction. As in Open vSwitch, a native VLAN 0 is not
+            // added to the trunks.
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vlan == 0 => self.tag == 0 && self.trunks(0),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || self.trunks(vlan),
         }
     }
 

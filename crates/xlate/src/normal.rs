@@ -89,9 +89,17 @@ impl<'a> Xlate<'a> {
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
+            if bundle.is_bond() && self.is_refused_by_bond(bundle, in_port, (vlan, src)) {
+                return;
+            }
             let may_learn = !src.is_multicast() && !bridge.floods(vlan);
             if may_learn && self.state_of(in_port).learning && !self.has_made_up_address(in_port) {
-                self.learn_address((vlan, src), in_port, bundle);
+                // An address on a member is the bond's: it does not move where frames come by several members.
+                let at = bundle.ports.first().copied().unwrap_or(in_port);
+                self.learn_address((vlan, src), at, bundle);
+                if !bundle.is_bond() {
+                    self.lock_announced_address((vlan, src));
+                }
             }
         }
         self.normal_forward(&frame);
@@ -223,16 +231,25 @@ impl<'a> Xlate<'a> {
     pub(crate) fn output_tagged(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         let wanted = frame.tags_for(bundle);
         if wanted == frame.received {
-            return self.output_bundle(bundle);
+            return self.output_bundle(bundle, wanted[0]);
         }
         let before = self.read_tags();
         self.set_tags(wanted);
-        self.output_bundle(bundle);
+        self.output_bundle(bundle, wanted[0]);
         self.set_tags(before);
     }
 
     /// Outputs the packet as it is to a bundle.
-    pub(crate) fn output_bundle(&mut self, bundle: &Bundle) {
+    pub(crate) fn output_as_it_is(&mut self, bundle: &Bundle) {
+        let tag = if bundle.is_bond() { self.read_tags()[0] } else { (0, 0) };
+        self.output_bundle(bundle, tag);
+    }
+
+    /// Outputs the frame to the port of a bundle, or to one of the members of a bond. `tag` is the outer tag as a key has it.
+    fn output_bundle(&mut self, bundle: &Bundle, tag: (u16, u16)) {
+        if bundle.is_bond() {
+            return self.output_to_bond(bundle, if tag.1 & PRESENT != 0 { tag.1 & VID } else { 0 });
+        }
         if let Some(port) = bundle.ports.first() {
             self.output_port(*port, true);
         }

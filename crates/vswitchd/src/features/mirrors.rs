@@ -7,6 +7,7 @@ use crate::feature::{Feature, Report};
 use crate::levels::{BridgeLevel, BridgeReport, BridgeRows, BridgeTarget};
 use crate::reader::Reader;
 use base::PortNo;
+use flow::extract::ethertype;
 use flow::text::{PortNames, parse_exact_match};
 use flow::{Field, Match};
 use ovsdb_client::schemas::vswitch::{Mirror as MirrorRow, Port, bridge, mirror, port};
@@ -35,7 +36,7 @@ struct Slot {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MirrorsSpec {
     mirrors: Vec<MirrorSpec>,
-    complaints: BTreeSet<Complaint>,
+    complaints: Vec<Complaint>,
 }
 
 /// The settings of a mirror.
@@ -55,7 +56,7 @@ struct MirrorSpec {
 }
 
 /// A line of the log.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Complaint {
     /// Of the module for mirrors.
     Mirror(String),
@@ -118,8 +119,8 @@ impl Feature for Mirrors {
                 Some(free) => *free = Some(Slot { row: mirror.row, counters: Arc::default() }),
                 None => {
                     let text = format!("maximum of {MAX_MIRRORS} port mirrors reached, cannot create {}", mirror.name);
-                    complaints.insert(Complaint::Mirror(text));
-                    complaints.insert(Complaint::BridgeError(format!("{} configuration is invalid", mirror.what)));
+                    complaints.push(Complaint::Mirror(text));
+                    complaints.push(Complaint::BridgeError(format!("{} configuration is invalid", mirror.what)));
                 }
             }
         }
@@ -169,12 +170,12 @@ struct OneMirror<'a> {
     /// The ports of the bridge.
     ports: &'a BTreeSet<Ref<Port>>,
     what: String,
-    complaints: &'a mut BTreeSet<Complaint>,
+    complaints: &'a mut Vec<Complaint>,
 }
 
 impl OneMirror<'_> {
     fn error(&mut self, text: &str) {
-        self.complaints.insert(Complaint::BridgeError(format!("{}{text}", self.what)));
+        self.complaints.push(Complaint::BridgeError(format!("{}{text}", self.what)));
     }
 
     /// Returns the settings of a mirror; `None` if it cannot be used.
@@ -231,7 +232,7 @@ impl OneMirror<'_> {
                 names.push(name);
             } else {
                 let text = format!("{} cannot match on nonexistent port {name}", self.what);
-                self.complaints.insert(Complaint::Bridge(text));
+                self.complaints.push(Complaint::Bridge(text));
             }
         }
         names
@@ -243,14 +244,27 @@ impl OneMirror<'_> {
             return Ok(None);
         }
         let why = match parse_exact_match(text, &AnyPort) {
-            Ok(filter) if filter.get(Field::InPortOxm).1 == 0 => return Ok(Some(Box::new(filter))),
+            Ok(filter) if filter.get(Field::InPortOxm).1 == 0 => return Ok(Some(Box::new(of_vlan_protocol(filter)))),
             Ok(_) => "filter is invalid due to in_port field.".to_owned(),
             Err(error) => format!("filter is invalid: {text}: {error}"),
         };
-        self.complaints.insert(Complaint::Mirror(why));
+        self.complaints.push(Complaint::Mirror(why));
         self.error(" configuration is invalid");
         Err(())
     }
+}
+
+/// Returns a filter on a VLAN tag with the protocol of the tag: the text cannot give another one than IEEE 802.1Q's.
+fn of_vlan_protocol(filter: Match) -> Match {
+    const PRESENT: u16 = 0x1000;
+    let (mut key, mut mask) = (filter.key().clone(), filter.mask().clone());
+    let (tci, tci_mask) = (key.vlan_tci(), mask.vlan_tci());
+    if tci & PRESENT == 0 {
+        return filter;
+    }
+    key.set_vlan(0, ethertype::VLAN, tci);
+    mask.set_vlan(0, u16::MAX, tci_mask);
+    Match::new(&key, mask)
 }
 
 /// Knows a port of any name: a filter with a port is wrong, whichever that is.

@@ -1,6 +1,7 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod bond;
 pub mod capabilities;
 pub mod collectors;
 pub mod controllers;

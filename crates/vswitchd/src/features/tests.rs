@@ -14,6 +14,7 @@ use super::mtu::Mtu;
 use super::netflow::Netflow;
 use super::queues::Queues;
 use super::sflow::Sflow;
+use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, SpanningTreePortSpec};
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
@@ -233,14 +234,67 @@ fn flow_tables() {
 }
 
 #[test]
+fn settings_of_spanning_trees() {
+    use ::spanning_tree::settings::Version;
+    use ::spanning_tree::{Flavour, RstpSettings, StpSettings};
+    let of = |column: &str, pairs: &[(&str, &str)]| {
+        let mut bridge = other_config(pairs);
+        bridge[column] = json!(true);
+        bridge_of::<SpanningTree>(&bridge)
+    };
+    let (spec, warnings) = of("stp_enable", &[]);
+    assert_eq!(spec.flavour, Some(Flavour::Stp(StpSettings::new(base::MacAddr::default()))));
+    assert_eq!((spec.address, warnings), (None, vec![]));
+    // Priorities are cut to 16 bits, as by Open vSwitch.
+    let pairs = [
+        ("stp-priority", "65537"),
+        ("stp-hello-time", "5"),
+        ("stp-max-age", "x"),
+        ("stp-system-id", "02:00:00:00:00:07"),
+    ];
+    let (spec, warnings) = of("stp_enable", &pairs);
+    let expected = StpSettings { priority: 1, hello_time_s: 5, ..StpSettings::new(base::MacAddr::default()) };
+    assert_eq!(
+        (spec.flavour, spec.address),
+        (Some(Flavour::Stp(expected)), Some(Ok(base::MacAddr([2, 0, 0, 0, 0, 7]))))
+    );
+    assert_eq!(warnings, ["bridge br0: other_config:stp-max-age is \"x\", which is not a whole number"]);
+    let (spec, _) =
+        of("rstp_enable", &[("rstp-force-protocol-version", "0"), ("rstp-address", "x"), ("stp-priority", "9")]);
+    let expected = RstpSettings { version: Version::StpCompatible, ..RstpSettings::new(base::MacAddr::default()) };
+    assert_eq!((spec.flavour, spec.address), (Some(Flavour::Rstp(expected)), Some(Err("rstp-address".into()))));
+    for pair in [("rstp-ageing-time", "300"), ("rstp-force-protocol-version", "1"), ("rstp-priority", "0x8000")] {
+        assert_eq!(of("rstp_enable", &[pair]).1.len(), 1, "{pair:?}");
+    }
+    let (spec, warnings) = bridge_of::<SpanningTree>(&json!({"stp_enable": true, "rstp_enable": true}));
+    assert!(matches!(spec.flavour, Some(Flavour::Rstp(_))));
+    assert_eq!(warnings, ["br0: RSTP and STP are mutually exclusive but both are configured; enabling RSTP"]);
+    assert_eq!(bridge_of::<SpanningTree>(&other_config(&[("stp-priority", "x")])), Default::default());
+}
+
+#[test]
+fn settings_of_ports_in_spanning_trees() {
+    let of = |pairs: &[(&str, &str)]| port_of::<SpanningTreePort>(&other_config(pairs));
+    assert_eq!(of(&[]), Default::default());
+    let pairs =
+        [("stp-enable", "false"), ("stp-port-num", "7"), ("stp-port-priority", "300"), ("stp-path-cost", "77777")];
+    let (spec, warnings) = of(&pairs);
+    let stp = PortSpec { is_excluded: true, number: Some(7), priority: Some(44), path_cost: Some(12241) };
+    assert_eq!((spec, warnings), (SpanningTreePortSpec { stp, ..Default::default() }, vec![]));
+    let (spec, _) = of(&[("rstp-path-cost", "0"), ("rstp-admin-p2p-mac", "0"), ("rstp-port-auto-edge", "false")]);
+    assert_eq!((spec.rstp.path_cost, spec.link, spec.is_without_auto_edge), (None, LinkType::Shared, true));
+    for pair in [("rstp-path-cost", "200000001"), ("rstp-admin-p2p-mac", "3"), ("rstp-port-mcheck", "x")] {
+        assert_eq!(of(&[pair]).1.len(), 1, "{pair:?}");
+    }
+}
+
+#[test]
 fn unsupported_settings_give_warnings() {
     let uuid = json!(["uuid", id(99)]);
     for (bridge, warnings) in [
         (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
-        (json!({"mirrors": uuid}), bridge_of::<OfBridge>),
         (json!({"netflow": uuid}), bridge_of::<OfBridge>),
         (json!({"sflow": uuid}), bridge_of::<OfBridge>),
-        (json!({"flood_vlans": 3}), bridge_of::<OfBridge>),
     ]
     .map(|(bridge, read)| (bridge.clone(), read(&bridge).1))
     .into_iter()
@@ -252,7 +306,7 @@ fn unsupported_settings_give_warnings() {
     }
     for warnings in [
         port_of::<OfPort>(&json!({"lacp": "active"})).1,
-        port_of::<OfPort>(&other_config(&[("bond-primary", "p")])).1,
+        port_of::<OfPort>(&other_config(&[("lacp-system-id", "p")])).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");

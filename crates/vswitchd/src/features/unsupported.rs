@@ -12,7 +12,7 @@ use ovsdb_client::typed::{AnyColumn, Row};
 const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
-const PORT_KEYS: &[&str] = &["bond-primary", "lacp-system-id"];
+const PORT_KEYS: &[&str] = &["lacp-system-id"];
 const INTERFACE_KEYS: &[&str] = &["lacp-port-id", "lacp-aggregation-key"];
 
 fn warn_of_keys(reader: &Reader<'_>, what: &str, config: Config<'_>, keys: &[&str]) {

@@ -88,7 +88,7 @@ fn errors_are_reported_and_other_interfaces_work() {
 }
 
 #[test]
-fn bonds_are_refused() {
+fn a_port_of_several_interfaces_is_a_bond() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "p1", "dummy", &[]);
@@ -99,11 +99,11 @@ fn bonds_are_refused() {
         txn.set_datum("Interface", interface, "type", Datum::scalar("dummy"));
         txn.add_elements("Port", port, "interfaces", &Datum::scalar(interface));
     });
-    assert_eq!((lab.ofport("p1"), lab.ofport("p2")), (-1, -1));
-    assert!(lab.error("p1").contains("bonds are not supported"));
+    assert_eq!((lab.ofport("p1"), lab.ofport("p2"), lab.error("p1").as_str()), (1, 2, ""));
+    assert!(lab.command("bond/list", &[]).contains("p1\tactive-backup\t0\tp1, p2\n"));
     let p2 = lab.uuid("Interface", "p2");
     lab.change(|txn| txn.remove_elements("Port", port, "interfaces", &Datum::scalar(p2)));
-    assert_eq!(lab.error("p1"), "");
+    assert!(!lab.command("bond/list", &[]).contains("p1"));
     assert!(lab.ofport("p1") > 0);
 }
 

@@ -2,6 +2,7 @@
 //!
 //! This file has the bridges that tests share, and random rules, actions and keys.
 
+mod bonds;
 mod cases;
 mod ct;
 mod limits;
