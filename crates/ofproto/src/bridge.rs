@@ -22,7 +22,7 @@ use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use protocols::TreeState;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
@@ -127,6 +127,8 @@ pub struct OfPort {
     pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
     /// Its state in the spanning tree.
     pub(crate) tree: Arc<Mutex<TreeState>>,
+    /// Whether protocols consider it dead, as CFM and BFD decide.
+    pub(crate) is_dead: Arc<AtomicBool>,
 }
 
 impl OfPort {
@@ -574,6 +576,7 @@ impl Ofproto {
                         created_ms: now,
                         reported: Arc::default(),
                         tree: Arc::default(),
+                        is_dead: Arc::default(),
                     };
                     changes.push(PortChange::Added(port.clone()));
                     port

@@ -86,7 +86,6 @@ impl Switch {
                 }
                 // It needs the flags of TCP: see `count_for_netflow`.
                 Effect::NetFlow(_) => {}
-                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::LockMac { bridge, vlan, mac } => {
                     let net = self.network();
                     let Some(bridge) = net.bridges.get(bridge) else { continue };
@@ -95,6 +94,7 @@ impl Switch {
                     }
                 }
                 Effect::BondLoad { loads, bucket } => loads.add(*bucket, bytes),
+                Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {
                     group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));

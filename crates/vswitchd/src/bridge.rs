@@ -6,11 +6,12 @@
 
 use crate::confinement::Confinement;
 use crate::devices::Devices;
-use crate::feature::{Counts, Event, Report, Settings};
+use crate::feature::{Counts, Event, Feature, Report, Settings};
 use crate::features::address::PortAddress;
 use crate::features::bond::{Bond, BondSpec};
 use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
+use crate::features::lacp::{Lacp, LacpSpec, Member, MemberSpec};
 use crate::features::lldp::{Lldp, LldpSpec};
 use crate::features::mtu::{self, Mtu};
 use crate::features::qos::Qos;
@@ -229,10 +230,30 @@ impl Bridge {
         Some(BridgePort { bridge: self.running.ofproto.id(), port })
     }
 
+    /// The interfaces with a protocol, and the settings of its feature.
+    pub(crate) fn specs<F>(&self, protocol: Protocol) -> impl Iterator<Item = (&str, &F::Spec)>
+    where
+        F: Feature<Level = InterfaceLevel>,
+    {
+        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<F>());
+        self.enabled.interfaces(protocol).filter_map(move |name| Some((name, spec(name)?)))
+    }
+
     /// The interfaces with LLDP.
     pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
         let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
         self.enabled.interfaces(Protocol::LLDP).filter_map(move |name| Some((name, spec(name)?)))
+    }
+
+    /// The ports with LACP: name, settings and interfaces.
+    pub fn lacp(&self) -> impl Iterator<Item = (&str, &LacpSpec, &[String])> {
+        let ports = self.enabled.ports(Protocol::LACP).filter_map(|row| self.ports.get(row));
+        ports.map(|port| (port.name.as_str(), port.settings.spec::<Lacp>(), port.interfaces.as_slice()))
+    }
+
+    /// The settings of LACP of an interface.
+    pub fn lacp_member(&self, interface: &str) -> Option<MemberSpec> {
+        Some(*self.interfaces.get(interface)?.settings.spec::<Member>())
     }
 
     /// The bonds: name, settings and interfaces.
@@ -549,6 +570,7 @@ impl Bridge {
         if self.mac.replace(mac) != Some(mac) {
             self.settings.follow(Event::Ports);
             self.work.is_pending = true;
+            self.enabled.touch_all();
         }
         mac
     }

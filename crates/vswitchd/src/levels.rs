@@ -5,8 +5,8 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
-    link, lldp, mac_table, mirrors, mtu, netflow, qos, queues, sflow, spanning_tree, statistics, timeout_policies,
-    tuning, unsupported, versions, vlan, zone_limits,
+    lacp, link, lldp, mac_table, mirrors, mtu, netflow, qos, queues, sflow, spanning_tree, statistics,
+    timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -260,7 +260,7 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond,]
+    [vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond, lacp::Lacp,]
 );
 level!(
     InterfaceLevel,
@@ -268,13 +268,15 @@ level!(
     InterfaceTarget<'a>,
     InterfaceReport<'a>,
     [
-        unsupported::OfInterface,
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
         qos::Qos,
         qos::IngressPolicing,
         lldp::Lldp,
+        lacp::Member,
+        features::bfd::Bfd,
+        features::cfm::Cfm,
         link::Link,
         statistics::Counters,
     ]

@@ -120,6 +120,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         options: OptionTable::default(),
         forward_bpdu: false,
         dhcp_to_local: false,
+        queue_marks: Default::default(),
         ipfix: None,
         sflow: None,
         netflow: false,

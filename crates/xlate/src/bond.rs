@@ -17,6 +17,9 @@ use flow::Field;
 use flow::extract::ethertype;
 use std::sync::Arc;
 
+/// All bits of an Ethernet address.
+const MAC: u128 = 0xffff_ffff_ffff;
+
 impl Xlate<'_> {
     /// Returns the decisions of a bond, on which the translation depends from now on.
     fn bond(&mut self, name: &Arc<str>) -> Option<Arc<View>> {
@@ -90,17 +93,19 @@ impl Xlate<'_> {
         }
     }
 
-    /// Outputs the frame by a member of a bond. `vlan` is that of the tag with which it leaves, 0 without one.
-    pub(crate) fn output_to_bond(&mut self, bundle: &Bundle, vlan: u16) {
+    /// Outputs the packet as it is by a member of a bond.
+    pub(crate) fn output_to_bond(&mut self, bundle: &Bundle) {
         let Some(view) = self.bond(&bundle.name) else { return self.note_drop(DropReason::PortDown) };
         match view.choice() {
             Choice::None => self.note_drop(DropReason::PortDown),
-            Choice::Member(member) => self.output_port(member, false),
-            Choice::Source => {
-                let src = MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64);
+            Choice::Member(member) => self.output_port(member, true),
+            // A packet that is truncated at its output is so only before it recirculates.
+            Choice::Hash if self.mirroring.snaplen.is_none() => self.recirculate_to_bond(bundle, &view),
+            Choice::Source | Choice::Hash => {
+                let src = MacAddr::from_u64(self.read_bits(Field::EthSrc, MAC) as u64);
+                let vlan = self.read_vid();
                 self.output_to_bucket(&view, view.source_bucket(src, vlan));
             }
-            Choice::Hash => self.recirculate_to_bond(bundle, &view),
         }
     }
 
@@ -108,7 +113,7 @@ impl Xlate<'_> {
     fn output_to_bucket(&mut self, view: &View, bucket: u8) {
         let Some(member) = view.member(bucket) else { return self.note_drop(DropReason::PortDown) };
         self.out.effects.push(Effect::BondLoad { loads: Arc::clone(view.loads()), bucket });
-        self.output_port(member, false);
+        self.output_port(member, true);
     }
 
     /// Has the datapath compute the packet's hash, and choose the member when the packet returns.
@@ -141,7 +146,7 @@ impl Xlate<'_> {
         let Some(view) = self.bond(name) else { return self.note_drop(DropReason::PortDown) };
         match view.choice() {
             Choice::None => self.note_drop(DropReason::PortDown),
-            Choice::Member(member) => self.output_port(member, false),
+            Choice::Member(member) => self.output_port(member, true),
             // The bond has got another mode since the packet left; its later packets do not come here.
             Choice::Source | Choice::Hash => {
                 let hash = self.read_bits(Field::DpHash, BUCKETS as u128 - 1) as u32;

@@ -533,6 +533,7 @@ impl Xlate<'_> {
                 self.mirroring.at_ingress = bridge.mirrors.is_some();
                 self.begin_in(table);
             }
+            // The mirrors of the ingress port had their copies before.
             (None, Some(bond)) => self.output_hashed(bond),
             (None, None) if self.mirror_ingress() => self.run_frozen(&frozen.lists),
             (None, None) => {}

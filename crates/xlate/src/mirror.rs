@@ -218,7 +218,7 @@ impl Xlate<'_> {
     }
 
     /// Reads the VLAN id of the packet; 0 if it has no tag.
-    fn read_vid(&mut self) -> u16 {
+    pub(crate) fn read_vid(&mut self) -> u16 {
         if self.has_vlan() {
             self.out.reads.note(layout::ETH_SRC, 0xfff);
         }
@@ -261,7 +261,7 @@ impl Xlate<'_> {
         self.mirroring.mirrored.copy_of.push((bridge.id, alike));
         match &mirror.out {
             MirrorOut::Port(name) => match bridge.bundles.get(&**name) {
-                Some(out) if leaves_as_it_came(bundle, out) => self.output_as_it_is(out),
+                Some(out) if leaves_as_it_came(bundle, out) => self.output_bundle(out),
                 Some(out) => {
                     self.read_tags();
                     if let Some(frame) = self.classify(Some(bundle)) {

@@ -156,7 +156,10 @@ impl<'a> Xlate<'a> {
                 self.read_tags();
                 frame.tags = [Tag { tpid: Some(tpid), vid: tag, pcp: 0 }, outer];
             }
-            VlanMode::NativeTagged | VlanMode::NativeUntagged if outer.vid == 0 => frame.tags[0].vid = tag,
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if outer.vid == 0 => {
+                let tpid = outer.tpid.or(Some(ethertype::VLAN));
+                frame.tags[0] = Tag { tpid, vid: tag, ..outer };
+            }
             VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {}
         }
         Some(frame)
@@ -231,24 +234,18 @@ impl<'a> Xlate<'a> {
     pub(crate) fn output_tagged(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         let wanted = frame.tags_for(bundle);
         if wanted == frame.received {
-            return self.output_bundle(bundle, wanted[0]);
+            return self.output_bundle(bundle);
         }
         let before = self.read_tags();
         self.set_tags(wanted);
-        self.output_bundle(bundle, wanted[0]);
+        self.output_bundle(bundle);
         self.set_tags(before);
     }
 
-    /// Outputs the packet as it is to a bundle.
-    pub(crate) fn output_as_it_is(&mut self, bundle: &Bundle) {
-        let tag = if bundle.is_bond() { self.read_tags()[0] } else { (0, 0) };
-        self.output_bundle(bundle, tag);
-    }
-
-    /// Outputs the frame to the port of a bundle, or to one of the members of a bond. `tag` is the outer tag as a key has it.
-    fn output_bundle(&mut self, bundle: &Bundle, tag: (u16, u16)) {
+    /// Outputs the packet as it is to the port of a bundle, or to one of the members of a bond.
+    pub(crate) fn output_bundle(&mut self, bundle: &Bundle) {
         if bundle.is_bond() {
-            return self.output_to_bond(bundle, if tag.1 & PRESENT != 0 { tag.1 & VID } else { 0 });
+            return self.output_to_bond(bundle);
         }
         if let Some(port) = bundle.ports.first() {
             self.output_port(*port, true);

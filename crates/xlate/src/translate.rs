@@ -152,7 +152,7 @@ pub(crate) fn translate_key<'a>(
         }
         let monitored = x.begin_monitoring(bridge, in_port);
         x.sample_ingress();
-        x.mirroring.at_ingress = bridge.mirrors.is_some();
+        x.mirroring.at_ingress = bridge.mirrors.is_some() && matches!(start, Start::Tables);
         x.process_in_bridge(bridge, start);
         x.dhcp_to_local();
         if matches!(start, Start::Tables) {

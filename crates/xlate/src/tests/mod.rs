@@ -12,6 +12,7 @@ mod naive;
 mod overlay;
 mod ports;
 mod properties;
+mod qos;
 mod regions;
 mod stateful;
 mod tunnels;

@@ -272,7 +272,7 @@ impl<'a> Naive<'a> {
                     if let Some(out) = bridge.bundles.get(&**name) {
                         let plain = [from.mode, out.mode] == [VlanMode::Trunk; 2];
                         if plain && out.priority_tags == model::PriorityTags::Never {
-                            self.output(out.ports[0].0);
+                            self.output_to(out);
                         } else {
                             self.leave(out, inside);
                         }
@@ -304,7 +304,7 @@ impl<'a> Naive<'a> {
             VlanMode::Access => (vid == 0).then(|| [(first.0.or(Some(0x8100)), from.tag | first.1), (None, 0)]),
             VlanMode::Dot1qTunnel { tpid } => from.admits_customer(vid).then_some([(Some(tpid), from.tag), first]),
             VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => {
-                Some([(first.0, first.1 | from.tag), second])
+                Some([(first.0.or(Some(0x8100)), first.1 | from.tag), second])
             }
             _ => from.carries(vid).then_some([first, second]),
         }
@@ -333,10 +333,7 @@ impl<'a> Naive<'a> {
             let (tpid, tci) = out.get(n).copied().unwrap_or_default();
             self.at.key.set_vlan(n, tpid, tci);
         }
-        let tag = out.first().map_or(0, |(_, tci)| tci & 0xfff);
-        if let Some(port) = self.member(bundle, tag) {
-            self.output(port.0);
-        }
+        self.output_to(bundle);
         self.at = before;
     }
 
@@ -403,8 +400,15 @@ impl<'a> Naive<'a> {
         }
     }
 
+    /// Outputs the packet as it is to a bundle.
+    fn output_to(&mut self, bundle: &Bundle) {
+        if let Some(port) = self.member(bundle) {
+            self.output(port.0);
+        }
+    }
+
     /// The port of a bundle, or the member of a bond, by which the packet leaves as it is now.
-    fn member(&self, bundle: &Bundle, vlan: u16) -> Option<PortNo> {
+    fn member(&self, bundle: &Bundle) -> Option<PortNo> {
         if bundle.ports.len() == 1 {
             return Some(bundle.ports[0]);
         }
@@ -412,13 +416,14 @@ impl<'a> Naive<'a> {
         match view.choice() {
             ::bond::Choice::None => None,
             ::bond::Choice::Member(port) => Some(port),
-            ::bond::Choice::Source => {
-                let src = MacAddr::from_u64(self.at.key.get(Field::EthSrc) as u64);
-                view.member(::bond::bucket_of(::bond::source_hash(src, vlan, view.hash_basis())))
-            }
-            ::bond::Choice::Hash => {
+            ::bond::Choice::Hash if !self.is_shortened => {
                 let hash = flow::hash::l4(&self.at.on_the_wire().key, view.hash_basis());
                 view.member(::bond::bucket_of(hash))
+            }
+            ::bond::Choice::Source | ::bond::Choice::Hash => {
+                let vlan = self.at.tags_in_key().first().map_or(0, |(_, tci)| tci & 0xfff);
+                let src = MacAddr::from_u64(self.at.key.get(Field::EthSrc) as u64);
+                view.member(::bond::bucket_of(::bond::source_hash(src, vlan, view.hash_basis())))
             }
         }
     }

@@ -221,10 +221,10 @@ pub(super) struct World {
     pub(super) groups: Vec<Group>,
     fragments: FragHandling,
     bundles: Vec<Bundle>,
-    mirrors: Vec<Option<Mirror>>,
-    flood_vlans: Option<Arc<model::VlanSet>>,
     /// Makes the bond of ports 1 and 2, if they are one.
     bond: Option<Rng>,
+    mirrors: Vec<Option<Mirror>>,
+    flood_vlans: Option<Arc<model::VlanSet>>,
 }
 
 /// Up to four mirrors between the bundles.
@@ -445,13 +445,13 @@ impl World {
         let fragments =
             pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
         let groups = (1..5).map(|id| group(rng, id, exact)).collect();
-        let mut bundles: Vec<Bundle> = (1..5).map(|port| bundle(rng, port)).collect();
+        let mut bundles = (1..5).map(|port| bundle(rng, port)).collect();
         let bond = (rng.below(2) == 0).then(|| Rng::seeded(rng.next_u64()));
         if bond.is_some() {
             bonds::join(&mut bundles);
         }
         let flood_vlans = (rng.below(4) == 0).then(|| Arc::new([0, 5].into_iter().collect()));
-        Self { rules, groups, fragments, bundles, mirrors: mirrors(rng), flood_vlans, bond }
+        Self { rules, groups, fragments, bundles, bond, mirrors: mirrors(rng), flood_vlans }
     }
 
     pub(super) fn network(&self) -> Network {
@@ -493,8 +493,9 @@ impl World {
         let bridge = &net.bridges[&0];
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
-        let (mirrors, bonds) = (&self.mirrors[..], Some(&*views));
-        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), bonds, at, mirrors, ..Naive::new() };
+        let mirrors = &self.mirrors[..];
+        let mut naive =
+            Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, mirrors, ..Naive::new() };
         if naive.receive() {
             naive.table(0);
             naive.action_set();
