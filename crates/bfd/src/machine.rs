@@ -16,7 +16,7 @@ use vlog::{Admission, RateLimit};
 pub use vlog::Level;
 
 /// Log lines of a session in a minute, and at once.
-const LINES: (u32, u32) = (60, 20);
+const LINES: (u32, u32) = (60, 60);
 
 /// An effect for the caller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]

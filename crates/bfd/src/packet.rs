@@ -155,7 +155,7 @@ pub enum Refused {
     /// Version other than 1.
     #[error("Incorrect version.")]
     Version,
-    /// The length field is not that of a packet without authentication.
+    /// The length field is less than that of the mandatory section, or more than there is.
     #[error("Unexpected length.")]
     Length,
     /// The detection multiplier is 0.
@@ -213,7 +213,7 @@ impl Control {
         let reasons = [
             (header[0] >> 5 != VERSION, Refused::Version),
             (flags.has(Flags::AUTHENTICATION), Refused::Authenticated),
-            (usize::from(header[3]) != LEN, Refused::Length),
+            (!(LEN..=payload.len()).contains(&header[3].into()), Refused::Length),
             (header[2] == 0, Refused::Multiplier),
             (flags.has(Flags::MULTIPOINT), Refused::Multipoint),
             (my_discriminator == 0, Refused::NoSender),
@@ -394,6 +394,9 @@ mod tests {
         unnamed[4..8].fill(0);
         assert_eq!(Control::parse(&unnamed), Err(Refused::NoSender));
         assert_eq!(Control::parse(&[&good[..], b"more"].concat()), Ok(control()));
+        let mut longer = [&good[..], b"more"].concat();
+        longer[3] = 28;
+        assert_eq!(Control::parse(&longer), Ok(control()));
     }
 
     #[test]

@@ -60,12 +60,16 @@ impl Configurable for Cfm {
 impl Switch {
     /// Gives exactly these ports BFD sessions. The engine's thread has to run ([`Switch::start_protocols`]).
     pub fn configure_bfd(&self, settings: PortSettings<SessionSettings>) {
+        let ports = self.bfd_status().into_iter().map(|(port, _)| port).chain(settings.keys().copied()).collect();
         self.protocols.bfd.configure(self, settings);
+        self.members_changed(&ports);
     }
 
     /// Gives exactly these ports CFM maintenance points. The engine's thread has to run ([`Switch::start_protocols`]).
     pub fn configure_cfm(&self, settings: PortSettings<PointSettings>) {
+        let ports = self.cfm_status().into_iter().map(|(port, _)| port).chain(settings.keys().copied()).collect();
         self.protocols.cfm.configure(self, settings);
+        self.members_changed(&ports);
     }
 
     /// Returns true if a frame of BFD is to be marked as OAM in the header of a tunnel.
