@@ -160,7 +160,7 @@ fn netflow_counts_flows_of_ipv4() {
 }
 
 tally::proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(cases() / 4))]
 
     /// Monitoring makes no difference to a packet, and no bit that it did not read makes one to reports.
     #[test]
