@@ -1,10 +1,10 @@
 //! Settings of Open vSwitch that are not supported: each gives a warning, so that nothing is ignored silently.
 
 use crate::feature::Feature;
-use crate::levels::{BridgeLevel, BridgeRows, SwitchLevel};
+use crate::levels::SwitchLevel;
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, open_vswitch};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, open_vswitch};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -39,26 +39,5 @@ impl Feature for OfSwitch {
         if config.get("hw-offload") == Some("true") {
             warn_of_keys(reader, "switch", config, &["hw-offload-priority"]);
         }
-    }
-}
-
-/// Of a bridge.
-#[derive(Debug, Default)]
-pub struct OfBridge;
-
-impl Feature for OfBridge {
-    type Level = BridgeLevel;
-    type Spec = ();
-    const NAME: &'static str = "unsupported-bridge";
-    const COLUMNS: &'static [AnyColumn] = &columns! {
-        bridge {
-            NETFLOW, SFLOW, NAME,
-        }
-    };
-
-    fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
-        let (what, row) = (rows.what(), rows.bridge);
-        reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
-        reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
     }
 }
