@@ -79,6 +79,7 @@ fn main() -> io::Result<()> {
     )?;
     seeds.put_all("lacp", lacp_frames())?;
     seeds.put_all("lldp", lldp_frames())?;
+    seeds.put_all("snooping", multicast_messages())?;
     seeds.put_all("spanning_tree", bpdus())?;
     seeds.put_all("bfd", bfd_frames())?;
     seeds.put_all("cfm", cfm_frames())?;
@@ -230,6 +231,23 @@ fn lldp_frames() -> Vec<Vec<u8>> {
     let each = frames.iter().map(|frame| with_length(frame)).collect::<Vec<_>>();
     let all = each.concat();
     each.into_iter().chain([all]).collect()
+}
+
+/// Messages of IGMP and MLD behind kind, place and length: each alone, and all of one protocol.
+fn multicast_messages() -> Vec<Vec<u8>> {
+    let group = [0xff, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let igmp = |kind: u8| vec![kind, 100, 0, 0, 225, 0, 0, 1];
+    let mld = |kind: u8| [&[kind, 0, 0, 0, 0, 100, 0, 0][..], &group].concat();
+    let igmp3 =
+        vec![0x22, 0, 0, 0, 0, 0, 0, 2, 4, 0, 0, 0, 225, 0, 0, 1, 3, 1, 0, 1, 225, 0, 0, 2, 1, 1, 1, 1, 0, 0, 0, 0];
+    let mld2 = [&[143, 0, 0, 0, 0, 0, 0, 2, 4, 0, 0, 0][..], &group, &[3, 0, 0, 1], &group, &group].concat();
+    let of_igmp = [0x11, 0x12, 0x16, 0x17].map(igmp).into_iter().chain([igmp3]).map(|message| (1, message));
+    let of_mld = [130, 131, 132].map(mld).into_iter().chain([mld2]).map(|message| (2, message));
+    let with_place =
+        |(n, (kind, message)): (usize, (u8, Vec<u8>))| [&[kind, n as u8, message.len() as u8][..], &message].concat();
+    let each: Vec<_> = of_igmp.chain(of_mld).enumerate().map(with_place).collect();
+    let all = [each[..5].concat(), each[5..].concat(), each.concat()];
+    each.into_iter().chain(all).collect()
 }
 
 fn flow_of(n: usize, rng: &mut Rng) -> String {

@@ -75,6 +75,7 @@ fn network(input: &mut Input<'_>) -> Network {
             options: options(),
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
+            snooping: None,
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
@@ -107,6 +108,7 @@ fn bundle(n: u32) -> Bundle {
         cvlans: None,
         priority_tags: PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
         floodable: true,
     }
 }

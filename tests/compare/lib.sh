@@ -199,6 +199,29 @@ popped() {
   ovs-appctl revalidator/purge
 }
 
+# snooping [SETTING...]: a switch whose bridge br0 (ports p1 to p4) has multicast snooping with these settings, and forwards all
+# packets by NORMAL. Time stands still.
+snooping() {
+  switch && bridge
+  ovs-vsctl add-port br0 p4 -- set interface p4 type=dummy ofport_request=4 -- set bridge br0 mcast_snooping_enable=true "$@"
+  ovs-ofctl add-flow br0 actions=normal
+  ovs-appctl time/stop
+}
+
+# multicast_frame HOST KIND WORD...: a frame in hexadecimal digits, see multicast_frames.py.
+multicast_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/multicast_frames.py" "$@"; }
+
+# group PORT KIND WORD...: a message of multicast listeners or routers, or data, that arrives at a dummy port.
+group() { receive "p$1" "$(multicast_frame "$@")" && ovs-appctl version >/dev/null && sleep 0.05; }
+
+# traced: a trace without flows and headings, and without the priorities of tags, which Flowstone's NORMAL matches, too.
+traced() { grep -vE '^(Flow|Final flow|bridge|-*$)' | sed 's/,dl_vlan_pcp=[0-7]//'; }
+
+# group_trace PORT KIND WORD...: the trace of such a frame.
+group_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1" "$(multicast_frame "$@")" | traced; }
+
+# data_trace PORT FIELDS...: the trace of a flow.
+data_trace() { echo "> $*"; ovs-appctl ofproto/trace br0 "in_port=$1,dl_dst=01:00:5e:01:01:01,$2" | traced; }
 # trees: bridges br0 and br1, whose ports 1 and 2 are patch ports (b01 and b02, b11 and b12) to the other one, and port 3 a dummy port
 # (d0, d1); the clock stands still.
 trees() {

@@ -21,6 +21,7 @@ use openflow::port::PortDesc;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use protocols::TreeState;
+use snooping::Flooding;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,7 +29,7 @@ use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
 use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
-use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Tables, VlanMode};
+use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Snooping, Tables, VlanMode};
 
 mod view;
 
@@ -70,6 +71,7 @@ struct State {
     /// The names of the bundles that have a port.
     members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
+    snooping: Option<Snooping>,
     mirrors: Option<Arc<Mirrors>>,
     flood_vlans: Option<Arc<VlanSet>>,
     dhcp_to_local: bool,
@@ -170,6 +172,8 @@ pub struct BundleSpec {
     pub priority_tags: PriorityTags,
     /// No traffic to other protected bundles.
     pub protected: bool,
+    /// The multicast frames that it gets with multicast snooping, whatever its table contains.
+    pub multicast: Flooding,
 }
 
 /// Changes of single ports and bundles of a bridge.
@@ -357,6 +361,21 @@ impl Ofproto {
         if std::mem::replace(&mut self.state.write().forward_bpdu, on) != on {
             self.rebuild();
         }
+    }
+
+    /// Multicast snooping, if it is enabled.
+    pub(crate) fn snooping(&self) -> Option<Snooping> {
+        self.state.read().snooping.clone()
+    }
+
+    /// Replaces multicast snooping, and returns the previous one. The caller publishes it.
+    pub(crate) fn replace_snooping(&self, snooping: Option<Snooping>) -> Option<Snooping> {
+        std::mem::replace(&mut self.state.write().snooping, snooping)
+    }
+
+    /// The first port of a bundle.
+    pub(crate) fn port_of_bundle(&self, name: &str) -> Option<PortNo> {
+        self.state.read().bundles.get(name)?.ports.first().copied()
     }
 
     /// Sets the DSCP of packets that leave these ports, by queue; a port without entries leaves packets as they are.
@@ -585,6 +604,11 @@ impl Ofproto {
             state.ports.insert(port.spec.no, port);
         }
         let moved: Vec<_> = bundles.iter().filter_map(|bundle| state.new_place(bundle)).collect();
+        let is_forgotten = |new: &&BundleSpec| {
+            state.bundles.get(&new.name).is_some_and(|old| crate::multicast::is_forgotten(old, new))
+        };
+        let mut forgotten: Vec<_> = bundles.iter().filter(is_forgotten).map(|new| new.name.clone()).collect();
+        forgotten.extend_from_slice(&removed_bundles);
         removed_bundles.iter().for_each(|name| state.remove_bundle(name));
         bundles.into_iter().for_each(|bundle| state.insert_bundle(bundle));
         drop(state);
@@ -601,6 +625,7 @@ impl Ofproto {
         if flushed {
             self.changed(Change::Bridge(self.id));
         }
+        self.forget_bundles(&forgotten);
         changes
     }
 

@@ -124,6 +124,8 @@ impl Switch {
                 Effect::Snoop { bridge, ip, mac, learning } => {
                     self.with_underlay(|underlay| underlay.learn(bridge, *ip, *mac, *learning, now));
                 }
+                // Only the packet itself teaches, on the slow path.
+                Effect::Multicast { .. } => {}
                 Effect::Patch { from, to } => {
                     if let Some(counters) = self.bridge(from.0).and_then(|b| b.own_counters(from.1)) {
                         counters.add_tx(packets, bytes);

@@ -111,7 +111,7 @@ fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
 }
 
 impl Ofproto {
-    /// Removes expired flows and learned addresses, and returns the flows. The caller should push statistics
+    /// Removes expired flows, learned addresses and multicast groups, and returns the flows. The caller should push statistics
     /// first ([`crate::Switch::revalidate`]), or idle timeouts come too early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {
         loop {
@@ -127,6 +127,7 @@ impl Ofproto {
         for (vlan, mac) in unlocked {
             self.changed(Change::Mac { bridge: self.id(), vlan, mac });
         }
+        self.age_multicast(now);
         let mut over = self.expirable.0.lock().take_expired(now);
         over.sort_unstable_by_key(|(rule, _)| rule.versions.added());
         over.chunks(EXPIRED_AT_ONCE).flat_map(|some| self.remove_rules(some)).collect()

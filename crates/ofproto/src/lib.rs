@@ -7,6 +7,7 @@
 //!   flows; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //!   `rule_index`: rules by cookie and reference; `tlv`: the table of tunnel options; `gate`: long changes of tables beside
 //!   the control thread;
+//! - `multicast`: multicast snooping;
 //! - [`trace`] and [`trace_ct`]: traces; [`features`]: the datapath's features;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets without a datapath flow; `held`: those that wait for a neighbour; [`effects`]: the effects of packets
@@ -38,6 +39,7 @@ pub mod hidden;
 pub mod ipfix;
 pub mod learn;
 pub mod meters;
+mod multicast;
 mod protocols;
 pub mod revalidate;
 mod rule_index;
@@ -59,6 +61,7 @@ pub use flow_table::{Removed, RemovedReason};
 pub use gate::ShortChange;
 pub use hidden::HiddenFlow;
 pub use ipfix::{BridgeSampling, ExporterSettings, IpfixSettings};
+pub use multicast::SnoopingSettings;
 pub use protocols::OnStatusChange;
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::{BUNDLE_IDLE_MS, Switch, TimeoutPolicies};

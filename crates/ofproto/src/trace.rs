@@ -93,7 +93,7 @@ fn nodes_json(nodes: &[Node]) -> Value {
         NodeKind::Table => "table",
         NodeKind::Bucket => "bucket",
         NodeKind::Action => "action",
-        NodeKind::Learned | NodeKind::Detail => "detail",
+        NodeKind::Learned | NodeKind::Multicast | NodeKind::Detail => "detail",
         NodeKind::Warning => "warning",
         NodeKind::Error => "error",
     };
@@ -113,28 +113,28 @@ impl Ofproto {
     /// Traces a packet with this key (ingress port in the bridge's numbering), without side effects. Fails if the
     /// bridge is not part of a switch any more.
     pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
-        self.trace_from(key, Start::Tables, names, &[], false)
+        self.trace_from(key, Start::Tables, names, &[], None)
     }
 
     /// Does [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that the
-    /// connection tracker returns have the states `ct_next` (`ct_state`), one after the other; further ones are new. `learned`
-    /// is true if the caller applies [`Ofproto::side_effects`], and lists learned flows.
+    /// connection tracker returns have the states `ct_next` (`ct_state`), one after the other; further ones are new. If
+    /// there is a `packet`, the caller applies [`Ofproto::side_effects`], and the trace lists what it teaches.
     pub fn trace_from(
         &self,
         key: &FlowKey,
         start: Start<'_>,
         names: bool,
         ct_next: &[u32],
-        learned: bool,
+        packet: Option<&packet::Packet>,
     ) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
         let ports = if names { PortText::Names } else { PortText::Numbers };
-        let tracing = if learned { Tracing::WithEffects(ports) } else { Tracing::Dry(ports) };
-        let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing)?;
+        let tracing = if packet.is_some() { Tracing::WithEffects(ports) } else { Tracing::Dry(ports) };
+        let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing, packet)?;
         traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names, tracing)?;
-        traced.settle(learned);
+        traced.settle(packet.is_some());
         Ok(traced)
     }
 
@@ -146,6 +146,7 @@ impl Ofproto {
         (key, start): (&FlowKey, Start<'_>),
         names: bool,
         tracing: Tracing,
+        packet: Option<&packet::Packet>,
     ) -> Result<(Traced, Vec<Fork>), String> {
         let ports: &dyn PortNames = if names { self } else { &NoNames };
         let mut verdict = translate_from(net, bridge, key, start, tracing);
@@ -162,6 +163,8 @@ impl Ofproto {
             names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.to_string())).flatten()
         });
         let trace = verdict.trace.ok_or("nothing was traced")?;
+        let switch = self.switch().ok_or("bridge is being removed")?;
+        let mut multicast = switch.multicast_notes(net, &verdict.effects, packet).into_iter();
         let traced = Traced {
             flow: text(key),
             final_flow: (trace.final_key != *key).then(|| text(&trace.final_key)),
@@ -169,7 +172,7 @@ impl Ofproto {
             datapath_actions,
             slow: verdict.slow,
             error: verdict.error.map(|e| e.summary().to_owned()),
-            nodes: trace.nodes,
+            nodes: xlate::trace::note_multicast(trace.nodes, &mut multicast),
             resumed: Vec::new(),
         };
         Ok((traced, trace.forks))
@@ -194,6 +197,7 @@ impl Ofproto {
             .filter(|e| matches!(e, Effect::LearnMac { .. } | Effect::Learn(_)))
             .cloned()
             .collect();
+        switch.learn_multicast(&verdict.effects, &packet);
         switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);
         let unsent = without_output(&verdict.actions);
         if unsent.iter().any(|a| matches!(a, DpAction::Controller(_)) || a.nested().next().is_some())

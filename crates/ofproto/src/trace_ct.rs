@@ -91,7 +91,7 @@ pub(crate) fn resume(
         let id = net.frozen.get(recirc_id).map(|kept| kept.frozen.bridge);
         let bridge = id.and_then(|id| Some((net.bridges.get(&id)?, switch.bridge(id)?)));
         let (view, bridge) = bridge.ok_or_else(|| format!("no recirculation data for recirc_id {recirc_id:#x}"))?;
-        let (traced, forks) = bridge.trace_once(net, view, (&key, Start::Tables), names, tracing)?;
+        let (traced, forks) = bridge.trace_once(net, view, (&key, Start::Tables), names, tracing, None)?;
         waiting.extend(forks);
         out.push(Resumed { recirc_id, ct_state, nat, traced });
     }

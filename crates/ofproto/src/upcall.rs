@@ -149,7 +149,9 @@ impl UpcallHandler for Switch {
 
     fn slow(&self, upcall: Upcall<'_>) -> DpActions {
         base::coverage!(flow_extract);
-        dp_actions(&mut self.translate_now(upcall.key).verdict).into()
+        let mut verdict = self.translate_now(upcall.key).verdict;
+        self.learn_multicast(&verdict.effects, upcall.packet);
+        dp_actions(&mut verdict).into()
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {

@@ -58,6 +58,7 @@ fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
         cvlans: Vec::new(),
         priority_tags: xlate::model::PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
     };
     let bundles = specs.iter().map(bundle).collect();
     bridge.set_ports(specs, bundles);

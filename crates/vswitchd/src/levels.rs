@@ -5,7 +5,7 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
-    lacp, link, lldp, mac_table, mirrors, mtu, netflow, qos, queues, sflow, spanning_tree, statistics,
+    lacp, link, lldp, mac_table, mirrors, mtu, multicast, netflow, qos, queues, sflow, spanning_tree, statistics,
     timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
@@ -240,11 +240,11 @@ level!(
     BridgeTarget<'a>,
     BridgeReport<'a>,
     [
-        unsupported::OfBridge,
         identity::Identity,
         forward_bpdu::ForwardBpdu,
         flow_tables::FlowTables,
         mac_table::MacTable,
+        multicast::Multicast,
         spanning_tree::SpanningTree,
         flood_vlans::FloodVlans,
         mirrors::Mirrors,

@@ -105,6 +105,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         cvlans: None,
         priority_tags: PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
         floodable: true,
     };
     let mut bridge = Bridge {
@@ -119,6 +120,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         fragments: FragHandling::Normal,
         options: OptionTable::default(),
         forward_bpdu: false,
+        snooping: None,
         dhcp_to_local: false,
         queue_marks: Default::default(),
         ipfix: None,

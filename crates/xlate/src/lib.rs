@@ -33,6 +33,7 @@ mod meters;
 pub mod mirror;
 pub mod model;
 mod monitor;
+mod multicast;
 mod normal;
 mod numbered;
 mod output;
@@ -65,6 +66,7 @@ pub use model::{
     Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, Sflow, TableMiss,
     VlanMode,
 };
+pub use multicast::Snooping;
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};

@@ -5,6 +5,7 @@ use crate::chunked::ChunkedMap;
 use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 use crate::mirror::Mirrors;
+use crate::multicast::Snooping;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use crate::underlay::Tunnels;
 use base::{DpPort, MacAddr, Millis, PortNo};
@@ -17,6 +18,7 @@ use openflow::flow_mod::FlowFlags;
 use openflow::switch::FragHandling;
 use parking_lot::RwLock;
 use protocols::Overlay;
+use snooping::Flooding;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,6 +74,8 @@ pub struct Bridge {
     pub options: OptionTable,
     /// True if NORMAL forwards frames to 01:80:c2:00:00:0x.
     pub forward_bpdu: bool,
+    /// Multicast snooping, if it is enabled.
+    pub snooping: Option<Snooping>,
     /// True if replies of DHCP servers also go to the local port, whatever the flows do with them (in-band control).
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
@@ -274,6 +278,8 @@ pub struct Bundle {
     pub protected: bool,
     /// Whether NORMAL floods to it.
     pub floodable: bool,
+    /// The multicast frames that it gets with multicast snooping, whatever its table contains.
+    pub multicast: Flooding,
 }
 
 impl Bundle {

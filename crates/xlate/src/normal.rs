@@ -44,7 +44,7 @@ impl Tag {
 
 /// A frame inside of the bridge, between its ingress bundle and its egress bundles.
 pub(crate) struct Classified<'a> {
-    in_bundle: Option<&'a Bundle>,
+    pub(crate) in_bundle: Option<&'a Bundle>,
     /// The outer tag, with the VLAN that the frame belongs to, and the inner one.
     tags: [Tag; 2],
     /// The tags of the packet as a key has them, zeros for absent ones.
@@ -189,7 +189,7 @@ impl<'a> Xlate<'a> {
         admits
     }
 
-    fn normal_forward(&mut self, frame: &Classified<'_>) {
+    fn normal_forward(&mut self, frame: &Classified<'a>) {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() && !bridge.floods(frame.vlan()) {
@@ -212,7 +212,14 @@ impl<'a> Xlate<'a> {
                 None => {}
             }
         }
-        self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into());
+        let mut note = "no learned MAC for destination, flooding";
+        if let Some(snooping) = bridge.snooping.as_ref().filter(|_| dst.is_multicast()) {
+            match self.forward_multicast(frame, snooping) {
+                Ok(()) => return,
+                Err(flooding) => note = flooding,
+            }
+        }
+        self.tracer.note(NodeKind::Detail, || note.into());
         for bundle in bridge.bundles.values() {
             let is_flooded = bundle.floodable && !bridge.is_reserved(bundle);
             if !frame.came_by(bundle) && is_flooded && frame.may_leave_by(bundle) {
@@ -223,7 +230,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// Outputs the frame to a bundle, tagged as the bundle's mode asks for.
-    fn normal_output(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
+    pub(crate) fn normal_output(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
         }
@@ -265,7 +272,7 @@ impl Classified<'_> {
     }
 
     /// Returns true if the frame was received on a port of the bundle.
-    fn came_by(&self, bundle: &Bundle) -> bool {
+    pub(crate) fn came_by(&self, bundle: &Bundle) -> bool {
         self.in_bundle.is_some_and(|from| std::ptr::eq(from, bundle))
     }
 

@@ -16,6 +16,8 @@ pub enum NodeKind {
     Action,
     /// The flow of a `learn` action; [`settle`] replaces it.
     Learned,
+    /// What a message of IGMP or MLD teaches; [`note_multicast`] replaces it.
+    Multicast,
     /// The result of an action.
     Detail,
     /// The reason why an action had no effect.
@@ -57,6 +59,23 @@ pub fn settle(nodes: Vec<Node>, learned: bool) -> Vec<Node> {
     settled
 }
 
+/// Replaces the nodes about what multicast messages teach by these texts, in order; an empty or missing one removes its node.
+pub fn note_multicast(nodes: Vec<Node>, texts: &mut impl Iterator<Item = String>) -> Vec<Node> {
+    let mut noted = Vec::with_capacity(nodes.len());
+    for mut node in nodes {
+        if node.kind == NodeKind::Multicast {
+            node.kind = NodeKind::Detail;
+            node.text = texts.next().unwrap_or_default();
+            if node.text.is_empty() {
+                continue;
+            }
+        }
+        node.subs = note_multicast(node.subs, texts);
+        noted.push(node);
+    }
+    noted
+}
+
 /// Lays out `nodes` like Open vSwitch's `ofproto/trace`: the last table or bridge of a list keeps the list's indentation, all
 /// others are indented.
 pub fn format(nodes: &[Node], out: &mut String) {
@@ -75,7 +94,7 @@ fn format_level(nodes: &[Node], level: usize, out: &mut String) {
             }
             NodeKind::Table => writeln!(out, "{:branch$}{text}", ""),
             NodeKind::Bucket | NodeKind::Action => writeln!(out, "{:inner$}{text}", ""),
-            NodeKind::Learned | NodeKind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
+            NodeKind::Learned | NodeKind::Multicast | NodeKind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
             NodeKind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
             NodeKind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
         };

@@ -102,6 +102,16 @@ pub enum Effect {
         /// The bucket.
         bucket: u8,
     },
+    /// A message of IGMP or MLD was received, in a bridge with multicast snooping. Only the packet itself teaches: the
+    /// effect applies where the packet is at hand.
+    Multicast {
+        /// Bridge that learns.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Name of the bundle that received the packet.
+        bundle: Arc<str>,
+    },
     /// A packet crossed from a patch port to its peer.
     Patch {
         /// The sending bridge and port.
@@ -222,6 +232,9 @@ impl PartialEq for Effect {
             (Self::BondLoad { loads, bucket }, Self::BondLoad { loads: l, bucket: b }) => {
                 Arc::ptr_eq(loads, l) && bucket == b
             }
+            (Self::Multicast { bridge, vlan, bundle }, Self::Multicast { bridge: b, vlan: v, bundle: n }) => {
+                (bridge, vlan, bundle) == (b, v, n)
+            }
             (Self::Patch { from, to }, Self::Patch { from: f, to: t }) => (from, to) == (f, t),
             (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
                 (bridge, port, sent) == (b, p, s)
@@ -247,6 +260,7 @@ impl PartialEq for Effect {
                 | Self::LearnMac { .. }
                 | Self::LockMac { .. }
                 | Self::BondLoad { .. }
+                | Self::Multicast { .. }
                 | Self::Patch { .. }
                 | Self::Tunnel { .. }
                 | Self::Headers(_)
@@ -315,6 +329,22 @@ pub enum Dependency {
         vlan: u16,
         /// Address.
         mac: MacAddr,
+    },
+    /// The members of a multicast group, or its absence from the bridge's table.
+    MulticastGroup {
+        /// The bridge.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Address of the group.
+        group: IpAddr,
+    },
+    /// The ports of a VLAN that lead to multicast routers.
+    MulticastRouters {
+        /// The bridge.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
     },
     /// A meter, or the absence of one with this number.
     Meter {

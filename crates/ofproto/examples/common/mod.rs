@@ -63,6 +63,7 @@ impl Bench {
             cvlans: Vec::new(),
             priority_tags: PriorityTags::Never,
             protected: false,
+            multicast: Default::default(),
         };
         let bundles = specs.iter().map(bundle).collect();
         bridge.set_ports(specs, bundles);

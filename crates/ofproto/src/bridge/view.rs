@@ -28,6 +28,7 @@ impl Ofproto {
             fragments: state.fragments,
             options: self.option_table(),
             forward_bpdu: state.forward_bpdu,
+            snooping: state.snooping.clone(),
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
             sflow: self.sflow.load().as_ref().and_then(|agent| agent.view()),
@@ -113,6 +114,7 @@ fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>, old: Option<
         priority_tags: spec.priority_tags,
         protected: spec.protected,
         floodable: !no_flood,
+        multicast: spec.multicast,
     }
 }
 
@@ -148,6 +150,7 @@ mod tests {
             cvlans: if is_access { vec![3] } else { Vec::new() },
             priority_tags: PriorityTags::Never,
             protected: false,
+            multicast: Default::default(),
         });
         let edits = (
             proptest::collection::vec(port, 0..4),

@@ -38,6 +38,22 @@ pub enum Change {
         /// Address.
         mac: MacAddr,
     },
+    /// The members of a multicast group.
+    MulticastGroup {
+        /// The bridge.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Address of the group.
+        group: IpAddr,
+    },
+    /// The ports of a VLAN that lead to multicast routers.
+    MulticastRouters {
+        /// The bridge.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+    },
     /// A group was added, changed or deleted.
     Group {
         /// Its bridge.

@@ -58,6 +58,8 @@ pub(crate) enum DependencyKey {
     Table(BridgeId, u8),
     Group(BridgeId, u32),
     Meter(BridgeId, u32),
+    MulticastGroup(BridgeId, u16, IpAddr),
+    MulticastRouters(BridgeId, u16),
     Bridge(BridgeId),
     /// A bond, by a hash of its name: bonds that share it are examined together.
     Bond(u64),
@@ -133,6 +135,13 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
             number_of(*dst).into_iter().chain(src).fold(add(hash, 9 << 56 | u64::from(*mark)), add)
         }
         Dependency::Neighbour { bridge: _, ip } => number_of(*ip).into_iter().fold(add(hash, 10 << 56), add),
+        Dependency::MulticastGroup { bridge, vlan, group } => {
+            let hash = add(hash, 11 << 56 | u64::from(*vlan) << 32 | u64::from(*bridge));
+            number_of(*group).into_iter().fold(hash, add)
+        }
+        Dependency::MulticastRouters { bridge, vlan } => {
+            add(hash, 12 << 56 | u64::from(*vlan) << 32 | u64::from(*bridge))
+        }
         Dependency::Frozen(kept) => add(hash, 5 << 56 | u64::from(kept.id)),
         Dependency::Mac { .. } => hash,
     })
@@ -192,6 +201,10 @@ impl SharedTranslation {
             | Dependency::Removals { bridge, table } => Some(DependencyKey::Table(bridge, table)),
             Dependency::Group { bridge, group } => Some(DependencyKey::Group(bridge, group)),
             Dependency::Meter { bridge, meter } => Some(DependencyKey::Meter(bridge, meter)),
+            Dependency::MulticastGroup { bridge, vlan, group } => {
+                Some(DependencyKey::MulticastGroup(bridge, vlan, group))
+            }
+            Dependency::MulticastRouters { bridge, vlan } => Some(DependencyKey::MulticastRouters(bridge, vlan)),
             Dependency::Bridge(bridge) => Some(DependencyKey::Bridge(bridge)),
             Dependency::Bond(ref name) => Some(DependencyKey::Bond(number_of_name(name))),
             Dependency::PortState(port) => Some(DependencyKey::PortState(port)),
@@ -316,6 +329,12 @@ impl Changes {
             Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
             Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
             Change::Bond(name) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name))),
+            Change::MulticastGroup { bridge, vlan, group } => {
+                self.keys.insert(DependencyKey::MulticastGroup(bridge, vlan, group));
+            }
+            Change::MulticastRouters { bridge, vlan } => {
+                self.keys.insert(DependencyKey::MulticastRouters(bridge, vlan));
+            }
             Change::PortState(port) => _ = self.keys.insert(DependencyKey::PortState(port)),
             Change::Tunnels => {
                 self.loosened = true;

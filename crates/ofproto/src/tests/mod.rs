@@ -16,6 +16,7 @@ mod ipfix;
 mod long_changes;
 mod meters;
 mod monitors;
+mod multicast;
 mod ports;
 mod protocols;
 mod revalidation;
@@ -140,6 +141,7 @@ fn bundle(spec: &PortSpec) -> BundleSpec {
         cvlans: Vec::new(),
         priority_tags: xlate::model::PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
     }
 }
 

@@ -27,6 +27,7 @@ fn bundle(no: u32, name: &str, trunks: Vec<u16>) -> BundleSpec {
         cvlans: Vec::new(),
         priority_tags: PriorityTags::Never,
         protected: false,
+        multicast: Default::default(),
     }
 }
 

@@ -23,6 +23,7 @@ mod dummy;
 pub(crate) mod fdb;
 pub(crate) mod flow_monitoring;
 pub(crate) mod lacp;
+pub(crate) mod mdb;
 mod memory;
 mod offload;
 mod pmd;

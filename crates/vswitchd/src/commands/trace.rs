@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
             openflow::check(actions, &exactly, &limits).map_err(|e| format!("Bad actions: {}", e.name()))?;
         }
         let start = actions.map_or(Start::Tables, Start::Actions);
-        let traced = bridge.trace_from(&key, start, self.names, &self.ct_next, packet.is_some())?;
+        let traced = bridge.trace_from(&key, start, self.names, &self.ct_next, packet.as_ref())?;
         if let Some(packet) = packet {
             bridge.side_effects(&key, start, packet);
         }

@@ -19,6 +19,7 @@ pub mod lldp;
 pub mod mac_table;
 pub mod mirrors;
 pub mod mtu;
+pub mod multicast;
 pub mod netflow;
 pub mod qos;
 pub mod queues;

@@ -12,6 +12,7 @@ use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
+use super::multicast::Multicast;
 use super::netflow::Netflow;
 use super::qos::{IngressPolicing, Qos};
 use super::queues::Queues;
@@ -20,7 +21,7 @@ use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, S
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
-use super::unsupported::{OfBridge, OfSwitch};
+use super::unsupported::OfSwitch;
 use super::vlan::{Vlan, VlanSpec};
 use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
@@ -29,7 +30,7 @@ use crate::reader::Reader;
 use ::lacp::{Mode, Timeout};
 use ::tls::CaCert;
 use flow::Field;
-use ofproto::{IpfixSettings, RateLimit, Settings, TableSettings};
+use ofproto::{IpfixSettings, RateLimit, Settings, SnoopingSettings, TableSettings};
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -37,6 +38,7 @@ use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::{Ref, Row, Table};
 use ovsdb_client::{Replica, Wanted};
 use serde_json::{Value, json};
+use snooping::Flooding;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
@@ -147,7 +149,6 @@ fn without_values_settings_are_the_default_ones() {
         assert_eq!(bridge_of::<F>(&json!({})), (F::Spec::default(), vec![]), "{}", F::NAME);
     }
     check::<OfSwitch>();
-    check::<OfBridge>();
     check::<Identity>();
     check::<ForwardBpdu>();
     check::<FlowTables>();
@@ -192,6 +193,25 @@ fn values_of_bridges() {
         bridge_of::<Controllers>(&json!({"fail_mode": "secure", "protocols": ["set", ["OpenFlow11", "OpenFlow15"]]}));
     assert!(controllers.fail_secure);
     assert_eq!(controllers.versions, Versions::of(&[Version::V11, Version::V15]));
+}
+
+#[test]
+fn multicast_snooping() {
+    let of = |enabled: bool, pairs: &[(&str, &str)]| {
+        let mut bridge = other_config(pairs);
+        bridge["mcast_snooping_enable"] = enabled.into();
+        bridge_of::<Multicast>(&bridge)
+    };
+    let all = [
+        ("mcast-snooping-aging-time", "60"),
+        ("mcast-snooping-table-size", "100"),
+        ("mcast-snooping-disable-flood-unregistered", "true"),
+    ];
+    assert_eq!(of(false, &all), (None, vec![]));
+    let table = snooping::Settings { table_size: 100, aging_secs: 60 };
+    assert_eq!(of(true, &all), (Some(SnoopingSettings { table, drop_unregistered: true }), vec![]));
+    let (settings, warnings) = of(true, &all.map(|(key, _)| (key, "x")));
+    assert_eq!((settings, warnings.len()), (Some(SnoopingSettings::default()), 3));
 }
 
 #[test]
@@ -295,19 +315,11 @@ fn settings_of_ports_in_spanning_trees() {
 
 #[test]
 fn unsupported_settings_give_warnings() {
-    let uuid = json!(["uuid", id(99)]);
-    for (bridge, warnings) in [
-        (json!({"mcast_snooping_enable": true}), bridge_of::<OfBridge> as fn(&Value) -> ((), Vec<String>)),
-        (json!({"netflow": uuid}), bridge_of::<OfBridge>),
-        (json!({"sflow": uuid}), bridge_of::<OfBridge>),
-    ]
-    .map(|(bridge, read)| (bridge.clone(), read(&bridge).1))
-    .into_iter()
-    .chain([
-        (json!("protocols"), bridge_of::<Controllers>(&json!({"protocols": "OpenFlow16"})).1),
-        (json!("queue"), bridge_of::<InBand>(&other_config(&[("in-band-queue", "three")])).1),
-    ]) {
-        assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{bridge}: {warnings:?}");
+    for warnings in [
+        bridge_of::<Controllers>(&json!({"protocols": "OpenFlow16"})).1,
+        bridge_of::<InBand>(&other_config(&[("in-band-queue", "three")])).1,
+    ] {
+        assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{warnings:?}");
     }
     for warnings in [
         port_of::<Lacp>(&json!({"lacp": "active", "other_config": ["map", [["lacp-system-id", "p"]]]})).1,
@@ -425,7 +437,7 @@ fn values_of_ports_and_interfaces() {
         "cvlans": 3,
         "vlan_mode": "native-untagged",
         "protected": true,
-        "other_config": ["map", [["priority-tags", "if-nonzero"]]],
+        "other_config": ["map", [["priority-tags", "if-nonzero"], ["mcast-snooping-flood", "true"]]],
     }));
     assert_eq!(warnings, Vec::<String>::new());
     let expected = VlanSpec {
@@ -435,6 +447,7 @@ fn values_of_ports_and_interfaces() {
         cvlans: vec![3],
         priority_tags: PriorityTags::IfNonzero,
         protected: true,
+        multicast: Flooding { traffic: true, reports: false },
     };
     assert_eq!(vlan, expected);
     let tunnel =

@@ -1,10 +1,10 @@
 //! Settings of Open vSwitch that are not supported: each gives a warning, so that nothing is ignored silently.
 
 use crate::feature::Feature;
-use crate::levels::{BridgeLevel, BridgeRows, SwitchLevel};
+use crate::levels::SwitchLevel;
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, open_vswitch};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, open_vswitch};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -38,30 +38,6 @@ impl Feature for OfSwitch {
         warn_of_keys(reader, "switch", config, &set);
         if config.get("hw-offload") == Some("true") {
             warn_of_keys(reader, "switch", config, &["hw-offload-priority"]);
-        }
-    }
-}
-
-/// Of a bridge.
-#[derive(Debug, Default)]
-pub struct OfBridge;
-
-impl Feature for OfBridge {
-    type Level = BridgeLevel;
-    type Spec = ();
-    const NAME: &'static str = "unsupported-bridge";
-    const COLUMNS: &'static [AnyColumn] = &columns! {
-        bridge {
-            MCAST_SNOOPING_ENABLE, NAME,
-        }
-    };
-
-    fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
-        let (what, row) = (rows.what(), rows.bridge);
-        for column in [bridge::MCAST_SNOOPING_ENABLE] {
-            if row.get(column) {
-                reader.warn(format!("{what}: {} is set, which is not supported", column.name()));
-            }
         }
     }
 }

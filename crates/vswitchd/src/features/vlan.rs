@@ -9,10 +9,11 @@ use ofproto::BundleSpec;
 use ovsdb_client::columns;
 use ovsdb_client::schemas::vswitch::port;
 use ovsdb_client::typed::AnyColumn;
+use snooping::Flooding;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
-/// VLAN mode, tags and protection of a port.
+/// VLAN mode, tags, protection, and flooding of multicast frames of a port.
 #[derive(Debug, Default)]
 pub struct Vlan;
 
@@ -31,6 +32,8 @@ pub struct VlanSpec {
     pub priority_tags: PriorityTags,
     /// No traffic to other protected ports.
     pub protected: bool,
+    /// The multicast frames that it gets with multicast snooping, whatever its table contains.
+    pub multicast: Flooding,
 }
 
 impl Default for VlanSpec {
@@ -42,6 +45,7 @@ impl Default for VlanSpec {
             cvlans: Vec::new(),
             priority_tags: PriorityTags::Never,
             protected: false,
+            multicast: Flooding::default(),
         }
     }
 }
@@ -58,6 +62,7 @@ impl VlanSpec {
             cvlans: self.cvlans.clone(),
             priority_tags: self.priority_tags,
             protected: self.protected,
+            multicast: self.multicast,
         }
     }
 }
@@ -114,6 +119,10 @@ impl Feature for Vlan {
             cvlans: ids(row.get(port::CVLANS)),
             priority_tags: priority_tags.unwrap_or(PriorityTags::Never),
             protected: row.get(port::PROTECTED),
+            multicast: Flooding {
+                traffic: reader.flag(&what, config, "mcast-snooping-flood").unwrap_or(false),
+                reports: reader.flag(&what, config, "mcast-snooping-flood-reports").unwrap_or(false),
+            },
         }
     }
 

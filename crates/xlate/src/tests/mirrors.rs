@@ -231,6 +231,7 @@ impl Flooding {
                 ipfix: None,
                 mirrors: Some(Arc::new(Mirrors::new(mirrors))),
                 flood_vlans: None,
+                snooping: None,
                 queue_marks: Arc::clone(&like.queue_marks),
                 ..*like
             };
@@ -244,6 +245,7 @@ impl Flooding {
                 priority_tags: PriorityTags::Never,
                 protected: false,
                 floodable: true,
+                multicast: Default::default(),
             }));
             net.bridges.insert(b, Arc::new(bridge));
         }

@@ -8,6 +8,7 @@ mod ct;
 mod limits;
 mod mirrors;
 mod monitor;
+mod multicast;
 mod naive;
 mod overlay;
 mod ports;
@@ -165,6 +166,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             priority_tags: model::PriorityTags::Never,
             protected: false,
             floodable: true,
+            multicast: Default::default(),
         });
         for n in [1, 2, 4] {
             net.ports.insert(DpPort(10 * id + n), (id, PortNo(n)));
@@ -181,6 +183,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             fragments: FragHandling::Normal,
             options: options(),
             forward_bpdu: false,
+            snooping: None,
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,

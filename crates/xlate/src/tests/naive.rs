@@ -367,7 +367,8 @@ impl<'a> Naive<'a> {
         let known = learned.or_else(|| bridge.macs.read().lookup(vlan, dst)).filter(|_| learns && !dst.is_multicast());
         let to: Vec<&Bundle> = match known {
             Some(port) => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.ports.contains(&port)).collect(),
-            None => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect(),
+            None => super::multicast::receivers(bridge, &self.at.key, vlan)
+                .unwrap_or_else(|| bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect()),
         };
         for bundle in to {
             if bundle.name != from.name && carries(bundle, inside) && !self.is_reserved(bundle) {

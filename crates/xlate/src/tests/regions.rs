@@ -43,7 +43,7 @@ fn has(key: &FlowKey, prereq: Prereq) -> bool {
 }
 
 /// The bits that a packet's headers may set in each field.
-fn bits_of_headers(key: &FlowKey) -> FlowKey {
+pub(super) fn bits_of_headers(key: &FlowKey) -> FlowKey {
     let mut keep = FlowKey::ZERO;
     for f in FIELDS.iter().filter(|f| has(key, f.prereq)) {
         keep.add_mask(f.id, f.full_mask());
@@ -261,7 +261,7 @@ fn mirror(rng: &mut Rng) -> Mirror {
 }
 
 /// The bundle of one port, with any VLAN mode.
-fn bundle(rng: &mut Rng, port: u32) -> Bundle {
+pub(super) fn bundle(rng: &mut Rng, port: u32) -> Bundle {
     use model::PriorityTags::{Always, IfNonzero, Never};
     let sets: [Option<&[u16]>; 4] = [None, None, Some(&[0, 5]), Some(&[5, 9])];
     let set = |rng: &mut Rng| pick(rng, &sets).map(|vlans| Arc::new(vlans.iter().copied().collect()));
@@ -284,6 +284,7 @@ fn bundle(rng: &mut Rng, port: u32) -> Bundle {
         priority_tags: pick(rng, &[Never, IfNonzero, Always]),
         protected: rng.below(3) == 0,
         floodable: rng.below(8) != 0,
+        multicast: Default::default(),
     }
 }
 
