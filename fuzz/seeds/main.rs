@@ -77,8 +77,11 @@ fn main() -> io::Result<()> {
         "routing",
         (0..60).map(|_| (0..8).flat_map(|_| routing_message(&mut of_routing)).collect::<Vec<u8>>()),
     )?;
+    seeds.put_all("lacp", lacp_frames())?;
     seeds.put_all("lldp", lldp_frames())?;
     seeds.put_all("spanning_tree", bpdus())?;
+    seeds.put_all("bfd", bfd_frames())?;
+    seeds.put_all("cfm", cfm_frames())?;
     seeds.put_all("tunnel_pop", tunnel_frames())?;
     seeds.put_all("tunnel_text", PUSHED.lines().skip(1).filter_map(|line| line.split(' ').nth(2)))?;
     dictionaries(Path::new(&dir))
@@ -143,7 +146,73 @@ fn bpdus() -> Vec<Vec<u8>> {
     each.into_iter().map(|event| [&[0][..], &event].concat()).chain(both).collect()
 }
 
+/// LACPDUs for two members with the prefixes of the target: of one partner, of two, and a malformed one.
+fn lacp_frames() -> Vec<Vec<u8>> {
+    let frame = |head: u8, system: u8, key: u16, port: u16| {
+        let state = lacp::State(0x3f);
+        let system = base::MacAddr([2, 0, 0, 0, 0, system]);
+        let actor = lacp::Info { system_priority: 1000, system, key, port_priority: 1, port, state };
+        let frame = lacp::Pdu { actor, partner: lacp::Info::default() }.frame(base::MacAddr::ZERO);
+        [&[head, frame.len() as u8][..], &frame].concat()
+    };
+    let mut cut = frame(0, 1, 7, 1);
+    cut.truncate(60);
+    vec![
+        [frame(0, 1, 7, 1), frame(1, 1, 7, 2), frame(0xfe, 1, 7, 1)].concat(),
+        [frame(0, 1, 7, 1), frame(1, 9, 7, 2), frame(0xff, 9, 8, 2), cut].concat(),
+    ]
+}
+
 /// Three LLDP frames with length prefixes: a new neighbour, its shutdown, and a neighbour that answers mappings.
+fn with_length(frame: &[u8]) -> Vec<u8> {
+    [&(frame.len() as u16).to_be_bytes()[..], frame].concat()
+}
+
+/// The packets by which a session comes up and goes down again, each alone and all together.
+fn bfd_frames() -> Vec<Vec<u8>> {
+    use bfd::packet::{Addresses, Control, Diagnostic, Flags, State, frame};
+    let addresses = Addresses {
+        mac_src: base::MacAddr::default(),
+        mac_dst: base::MacAddr::default(),
+        ip_src: [169, 254, 1, 0].into(),
+        ip_dst: [169, 254, 1, 1].into(),
+        udp_src: 49152,
+    };
+    let each: Vec<Vec<u8>> = [State::Down, State::Init, State::Up, State::AdminDown]
+        .into_iter()
+        .map(|state| Control {
+            diagnostic: Diagnostic::NONE,
+            state,
+            flags: Flags::POLL,
+            multiplier: 3,
+            my_discriminator: 5,
+            your_discriminator: 0,
+            desired_min_tx_us: 100_000,
+            required_min_rx_us: 100_000,
+            required_min_echo_rx_us: 0,
+        })
+        .map(|control| with_length(&frame(&addresses, &control)))
+        .collect();
+    let all = each.concat();
+    each.into_iter().chain([all, [0, 200].repeat(30)]).collect()
+}
+
+/// CCMs of two points in both modes, with and without a defect.
+fn cfm_frames() -> Vec<Vec<u8>> {
+    let ccm = |mpid: u16, rdi| cfm::Ccm {
+        rdi,
+        interval_code: 4,
+        sequence: 1,
+        mpid,
+        extended_interval_ms: 0,
+        extended_mpid: mpid.into(),
+        is_down: rdi,
+    };
+    let frame = |ccm: cfm::Ccm| with_length(&ccm.frame(base::MacAddr::default(), cfm::pdu::DESTINATION, 0));
+    let all = [ccm(1, false), ccm(2, false), ccm(2, true), ccm(1, false)].map(frame).concat();
+    [0, 0x80].into_iter().map(|mode| [&[mode], &all[..]].concat()).collect()
+}
+
 fn lldp_frames() -> Vec<Vec<u8>> {
     let pdu = |ttl_s, statuses: &[u8]| lldp::Pdu {
         chassis_id: vec![4, 2, 0, 0, 0, 0, 1],
@@ -158,8 +227,7 @@ fn lldp_frames() -> Vec<Vec<u8>> {
     };
     let frame = |pdu: lldp::Pdu| pdu.write(base::MacAddr::default()).0;
     let frames = [pdu(120, &[]), pdu(0, &[]), pdu(1, &[2]), pdu(120, &[2, 3, 4])].map(frame);
-    let with_length = |frame: &Vec<u8>| [&(frame.len() as u16).to_be_bytes()[..], frame].concat();
-    let each = frames.iter().map(with_length).collect::<Vec<_>>();
+    let each = frames.iter().map(|frame| with_length(frame)).collect::<Vec<_>>();
     let all = each.concat();
     each.into_iter().chain([all]).collect()
 }

@@ -76,6 +76,7 @@ fn network(input: &mut Input<'_>) -> Network {
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            queue_marks: Default::default(),
             ipfix: None,
         };
         bridge.set_bundles((1..5).map(bundle));

@@ -217,7 +217,10 @@ trees() {
 }
 
 # seconds N: lets so many seconds pass, in steps.
-seconds() { local _; for ((_ = 0; _ < $1; _++)); do ovs-appctl time/warp 1000 250 >/dev/null; done; }
+seconds() {
+  local n
+  for ((n = 0; n < $1; n++)); do ovs-appctl time/warp 1000 250 >/dev/null; done
+}
 
 # status BRIDGE PORT...: the columns of STP, without the time in the state.
 status() {
@@ -236,11 +239,48 @@ rapid() {
 }
 
 # frames PORT: the BPDUs that a port has sent, without their source.
-frames() { ovs-pcap "$1.pcap" | grep ^0180c2000000 | sed -E 's/^(.{12}).{12}/\1/'; }
+frames() {
+  /usr/bin/python3 -c 'import struct, sys
+data, at = open(sys.argv[1], "rb").read(), 24
+while at < len(data):
+    length = struct.unpack_from("<I", data, at + 8)[0]
+    frame = data[at + 16 : at + 16 + length].hex()
+    at += 16 + length
+    if frame.startswith("0180c2000000"):
+        print(frame[:12] + frame[24:])' "$1.pcap"
+}
 
 # bpdu VERSION TYPE BRIDGE FLAGS: a BPDU of a bridge that is the root.
 bpdu() {
   local length=26 rest=
   [ "$1" = 00 ] || { length=27 rest=00; }
   printf '0180c2000000aa55aa5500ee00%s4242030000%s%s%02x%s00000000%s80010000140002000f00%s\n' $length "$1" "$2" "0x$4" "$3" "$3" "$rest"
+}
+
+# settled: lets the switch carry out what it has received.
+settled() { local _; for _ in 1 2 3; do ovs-appctl version >/dev/null; done; }
+
+# pdu STATE [SYSTEM [KEY [PORT]]]: a LACPDU of a partner; its flags are hexadecimal.
+pdu() {
+  printf '0180c2000002020000000009880901010114%04x%s%04x%04x%04x%s0000000214fffeaa55aa5500000001ffff0001%s0000000310%0132d\n' \
+    1000 "${2:-020000000009}" "${3:-7}" 32768 "${4:-1}" "$1" 3d 0
+}
+
+# partner PORT STATE NUMBER [SYSTEM [KEY]]: receives such a LACPDU, of the partner's port NUMBER.
+partner() { receive "$1" "$(pdu "$2" "${4:-020000000009}" "${5:-7}" "$3")" && settled; }
+
+# state [PORT]: the states of LACP in short, with the numbers of LACPDUs.
+state() {
+  ovs-appctl lacp/show "${1:-p1}" | grep -E 'status|member|may_enable| state'
+  ovs-appctl lacp/show-stats "${1:-p1}" | grep -E 'PDUs|Link' | tr -d '\n'
+  echo
+}
+
+# bonded SETTING...: a bridge with a bond of dummy ports b1 and b2, whose time stands still.
+bonded() {
+  switch && ovs-appctl time/stop && ovs-vsctl add-br br0 -- set bridge br0 datapath-type=dummy fail-mode=secure \
+    other-config:hwaddr=aa:55:aa:55:00:00 -- add-bond br0 bond0 b1 b2 bond_mode=balance-tcp "$@" \
+    -- set interface b1 type=dummy ofport_request=1 options:pstream=punix:"$PWD/b1.sock" other_config:lacp-aggregation-key=5 \
+    -- set interface b2 type=dummy ofport_request=2 options:pstream=punix:"$PWD/b2.sock" other_config:lacp-aggregation-key=5
+  settled
 }

@@ -77,14 +77,11 @@ impl KernelQos {
         let number = |key, default: u32| spec.number(key).and_then(|n| n.try_into().ok()).unwrap_or(default);
         // Zero stands for the default, except where it means something.
         let positive = |key, default: u32| Some(number(key, 0)).filter(|n| *n > 0).unwrap_or(default);
-        let classes = |kind| {
-            let speed = status(&self.host, &self.link).speed;
-            Discipline::Classes(kind, HtbSettings::new(spec, speed, Some(mtu)))
-        };
+        let speed = || status(&self.host, &self.link).speed;
         Some(match spec.kind.as_str() {
             "linux-noop" => Discipline::Noop,
-            "linux-htb" => classes(Classes::Htb),
-            "linux-hfsc" => classes(Classes::Hfsc),
+            "linux-htb" => Discipline::Classes(Classes::Htb, HtbSettings::new(spec, speed(), Some(mtu))),
+            "linux-hfsc" => Discipline::Classes(Classes::Hfsc, HtbSettings::of_hfsc(spec, speed())),
             "linux-sfq" => {
                 Discipline::Flat(Flat::Sfq { quantum: positive("quantum", mtu), perturb: number("perturb", 10) })
             }
@@ -245,17 +242,18 @@ impl DeviceQos for KernelQos {
     }
 }
 
+/// The settings of a discipline, in the order of Open vSwitch's commands.
 fn flat_report(flat: &Flat) -> Vec<(&'static str, u64)> {
     let config: Vec<(&'static str, u32)> = match *flat {
         Flat::Sfq { quantum, perturb } => vec![("quantum", quantum), ("perturb", perturb)],
         Flat::Codel { target, limit, interval } => {
-            vec![("target", target), ("limit", limit), ("interval", interval)]
+            vec![("limit", limit), ("interval", interval), ("target", target)]
         }
         Flat::FqCodel { target, limit, interval, flows, quantum } => {
-            vec![("target", target), ("limit", limit), ("interval", interval), ("flows", flows), ("quantum", quantum)]
+            vec![("limit", limit), ("quantum", quantum), ("flows", flows), ("interval", interval), ("target", target)]
         }
         Flat::Netem { latency_us, limit, loss_percent, jitter_us } => {
-            vec![("latency", latency_us), ("limit", limit), ("loss", loss_percent), ("jitter", jitter_us)]
+            vec![("jitter", jitter_us), ("limit", limit), ("loss", loss_percent), ("latency", latency_us)]
         }
     };
     config.into_iter().map(|(key, value)| (key, value.into())).collect()

@@ -14,6 +14,7 @@ const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_DELTCLASS: u16 = 41;
 const RTM_GETTCLASS: u16 = 42;
+const NLM_F_ECHO: u16 = 8;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_CREATE: u16 = 0x400;
@@ -221,10 +222,13 @@ impl Tc<'_> {
 
     /// The device's root discipline, if it is not the kernel's own choice.
     pub(crate) fn root(self) -> io::Result<Option<Root>> {
-        let mut request = self.request(RTM_GETQDISC, NLM_F_DUMP, 0, 0);
-        let replies = self.netlink.transact(&mut request, RTM_NEWQDISC)?;
-        let mine = replies.iter().find(|body| word(body, 4) == Some(self.ifindex) && word(body, 12) == Some(TC_H_ROOT));
-        let Some(body) = mine else { return Ok(None) };
+        let mut request = self.request(RTM_GETQDISC, NLM_F_ACK | NLM_F_ECHO, 0, TC_H_ROOT);
+        let replies = match self.netlink.transact(&mut request, RTM_NEWQDISC) {
+            // There is none, or one that the kernel does not show.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => return Ok(None),
+            other => other?,
+        };
+        let Some(body) = replies.first() else { return Ok(None) };
         let handle = word(body, 8).unwrap_or(0);
         let kind = attributes(body.get(TCMSG_LEN..).unwrap_or_default()).find(|(kind, _)| *kind == TCA_KIND);
         let kind = kind.map(|(_, value)| text(value)).unwrap_or_default();

@@ -20,7 +20,7 @@ use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use protocols::TreeState;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
@@ -121,6 +121,8 @@ pub struct OfPort {
     pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
     /// Its state in the spanning tree.
     pub(crate) tree: Arc<Mutex<TreeState>>,
+    /// Whether protocols consider it dead, as CFM and BFD decide.
+    pub(crate) is_dead: Arc<AtomicBool>,
 }
 
 impl OfPort {
@@ -199,6 +201,13 @@ impl State {
     fn bundles_of(&self, no: PortNo) -> impl Iterator<Item = &str> {
         let from = self.members.range((no, String::new())..);
         from.take_while(move |(of, _)| *of == no).map(|(_, name)| name.as_str())
+    }
+
+    /// Returns the ports of a bond at which its learned addresses were and will be, if these are different ones.
+    fn new_place(&self, bundle: &BundleSpec) -> Option<(PortNo, PortNo)> {
+        let old = self.bundles.get(&bundle.name).filter(|old| old.ports.len().max(bundle.ports.len()) > 1)?;
+        let (from, to) = (*old.ports.first()?, *bundle.ports.first()?);
+        (from != to).then_some((from, to))
     }
 
     fn remove_bundle(&mut self, name: &str) {
@@ -559,6 +568,7 @@ impl Ofproto {
                         created_ms: now,
                         reported: Arc::default(),
                         tree: Arc::default(),
+                        is_dead: Arc::default(),
                     };
                     changes.push(PortChange::Added(port.clone()));
                     port
@@ -566,10 +576,12 @@ impl Ofproto {
             };
             state.ports.insert(port.spec.no, port);
         }
+        let moved: Vec<_> = bundles.iter().filter_map(|bundle| state.new_place(bundle)).collect();
         removed_bundles.iter().for_each(|name| state.remove_bundle(name));
         bundles.into_iter().for_each(|bundle| state.insert_bundle(bundle));
         drop(state);
         self.rebuild_edited(&edited);
+        moved.into_iter().for_each(|(from, to)| self.move_macs(from, to));
         // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
         for change in &changes {

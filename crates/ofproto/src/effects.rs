@@ -81,6 +81,14 @@ impl Switch {
                         self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                     }
                 }
+                Effect::LockMac { bridge, vlan, mac } => {
+                    let net = self.network();
+                    let Some(bridge) = net.bridges.get(bridge) else { continue };
+                    if bridge.macs.write().lock(*vlan, *mac, now) {
+                        self.changed(Change::Mac { bridge: bridge.id, vlan: *vlan, mac: *mac });
+                    }
+                }
+                Effect::BondLoad { loads, bucket } => loads.add(*bucket, bytes),
                 Effect::Mirror(counters) => counters.add(packets, bytes),
                 Effect::Group(group) => group.counters.add(packets, bytes),
                 Effect::Bucket(group, i) => {

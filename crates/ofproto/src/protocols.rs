@@ -4,16 +4,23 @@
 //! - [`hosted`]: a machine with its settings, and how they change;
 //! - `lldp` and the other files named after protocols: settings and status of each.
 
+mod bond;
+mod connectivity;
 pub(crate) mod hosted;
+mod lacp;
 mod lldp;
 mod spanning_tree;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use ::bfd::Bfd;
+use ::cfm::Cfm;
 use ::lldp::Lldp;
 use base::{BridgePort, Clock, DpPort, DropReason};
 use dpif::{DpAction, DpActions, Punt};
+use flow::Field;
 use hosted::{Host, Hosted};
+use lacp::LacpMachine;
 use packet::Packet;
 use parking_lot::Mutex;
 use protocols::{Accepts, Engine, InboxStats, LogLevel, Outlet, Overlay, Ports, Protocol, Refused, Source, TreeState};
@@ -30,7 +37,11 @@ pub type OnStatusChange = Box<dyn Fn(Protocol) + Send + Sync>;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     pub(crate) lldp: Hosted<Lldp>,
+    pub(crate) bonds: bond::HostedBonds,
+    pub(crate) lacp: Hosted<LacpMachine>,
     pub(crate) trees: Trees,
+    pub(crate) cfm: Hosted<Cfm>,
+    pub(crate) bfd: Hosted<Bfd>,
     /// The devices of ports with protocols: their last frames leave by these after the bridge has given up the port.
     devices: Mutex<BTreeMap<BridgePort, DpPort>>,
     /// True while the engine's thread runs.
@@ -41,10 +52,14 @@ pub(crate) struct Protocols {
 impl Protocols {
     /// Creates the engine with all protocols disabled.
     pub(crate) fn new(clock: &Clock, overlay: Arc<Overlay>, switch: Weak<Switch>) -> Self {
-        let engine = Engine::new(clock.clone(), overlay, switch);
+        let engine = Engine::new(clock.clone(), overlay, switch.clone());
         Self {
             lldp: Hosted::new(&engine),
+            bonds: bond::HostedBonds::new(&engine, switch),
+            lacp: Hosted::new(&engine),
             trees: Trees::new(&engine),
+            cfm: Hosted::new(&engine),
+            bfd: Hosted::new(&engine),
             engine,
             devices: Mutex::default(),
             runs: Mutex::default(),
@@ -53,8 +68,14 @@ impl Protocols {
     }
 
     /// All machines. A new protocol has a line here.
-    fn hosts(&self) -> [&dyn Host; 2] {
-        [&self.lldp, &self.trees.hosted]
+    fn hosts(&self) -> [&dyn Host; 5] {
+        [
+            &self.lldp, //
+            &self.lacp,
+            &self.trees.hosted,
+            &self.cfm,
+            &self.bfd,
+        ]
     }
 }
 
@@ -112,6 +133,7 @@ impl Switch {
         let overlay = self.protocols.engine.overlay();
         let changed = overlay.enable(protocol, ports);
         self.note_devices(&changed, &overlay.load());
+        self.note_liveness(&changed);
         // A port's protocols are part of its bridge's configuration.
         let bridges: BTreeSet<BridgeId> = changed.iter().map(|port| port.bridge).collect();
         self.changed_all(bridges.into_iter().map(Change::Bridge).collect());
@@ -165,7 +187,10 @@ impl Outlet for Switch {
             }
             Some(PortOut::Tunnel(_) | PortOut::Patch(..)) => {
                 let Some(bridge) = self.bridge(port.bridge) else { return };
-                let key = self.key_of(&frame, base::PortNo::NONE);
+                let mut key = self.key_of(&frame, base::PortNo::NONE);
+                if self.is_oam(port, &frame) {
+                    key.set(Field::TunFlags, tunnel::flags::OAM.into());
+                }
                 bridge.execute(&mut bridge.decide(&key, packet, Start::Protocol(port.port)).into_iter().collect());
             }
             Some(PortOut::Nowhere) | None => {}
@@ -174,6 +199,8 @@ impl Outlet for Switch {
 
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.changed_all(ports.iter().copied().map(Change::PortState).collect());
+        self.members_changed(ports);
+        self.note_liveness(ports);
     }
 
     fn flush(&self, port: BridgePort, vlan: Option<u16>) {
@@ -195,6 +222,9 @@ impl Outlet for Switch {
     }
 
     fn status_changed(&self, protocol: Protocol) {
+        if protocol == Protocol::LACP {
+            self.lacp_changed();
+        }
         if let Some(call) = self.protocols.on_status_change.get() {
             call(protocol);
         }

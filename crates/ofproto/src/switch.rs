@@ -9,6 +9,7 @@ use crate::ipfix::{IpfixSettings, Worker};
 use crate::protocols::Protocols;
 use crate::revalidate::{Change, State};
 use crate::tlv::OptionSpace;
+use ::protocols::Overlay;
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort, PortNo};
 use dpif::{Dpif, FlowId};
@@ -60,10 +61,17 @@ pub const BUNDLE_IDLE_MS: u64 = 10_000;
 impl Switch {
     /// Creates a switch without bridges and datapath.
     pub fn new(clock: Clock) -> Arc<Self> {
-        let network = Network::default();
-        let overlay = Arc::clone(&network.overlay);
-        Arc::new_cyclic(|switch| Self {
-            protocols: Protocols::new(&clock, overlay, switch.clone()),
+        let overlay = Arc::new(Overlay::default());
+        Arc::new_cyclic(|switch| {
+            let protocols = Protocols::new(&clock, Arc::clone(&overlay), switch.clone());
+            let network = Network { overlay, bonds: protocols.bonds.published(), ..Network::default() };
+            Self::with(clock, protocols, network)
+        })
+    }
+
+    fn with(clock: Clock, protocols: Protocols, network: Network) -> Self {
+        Self {
+            protocols,
             clock,
             dpif: OnceLock::new(),
             datapath_name: OnceLock::new(),
@@ -86,7 +94,7 @@ impl Switch {
             ipfix: Worker::default(),
             options: Mutex::default(),
             held: Mutex::default(),
-        })
+        }
     }
 
     /// Attaches the switch to its datapath, which logs name `netdev@ovs-netdev`, say. To be called once; the datapath's
@@ -327,9 +335,19 @@ impl Switch {
         let ct_clear = self.features.uses(Ct::Clear);
         self.update_exporter_ports();
         let (frozen, overlay, tunnels) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay), Arc::clone(&old.tunnels));
+        let bonds = Arc::clone(&old.bonds);
         let timeout_policies =
             if self.features.uses(Ct::Timeout) { Arc::clone(&self.timeout_policies.lock()) } else { Arc::default() };
-        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear, tunnels, timeout_policies }));
+        self.network.store(Arc::new(Network {
+            bridges,
+            ports,
+            frozen,
+            overlay,
+            bonds,
+            ct_clear,
+            tunnels,
+            timeout_policies,
+        }));
     }
 
     /// The number of snapshots of bridges.

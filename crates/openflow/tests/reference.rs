@@ -131,7 +131,7 @@ fn test_of_action(action: &Action) -> &'static str {
         A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
         A::Sample(_) => "openflow tests/actions, test_ipfix",
-        A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "test_actions; there are no queues that would look at it",
+        A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "test_actions, test_qos",
         A::Group(_) => "test_groups",
         A::Meter(_) => "test_meters",
         A::Multipath(_) | A::Bundle(_) => "test_actions, xlate select",

@@ -32,7 +32,7 @@ impl Protocol {
     /// Returns true if the protocol sets port states ([`crate::PortState`]). Otherwise it does not affect
     /// translations.
     pub const fn decides(self) -> bool {
-        !matches!(self, Self::LLDP | Self::LACP | Self::MULTICAST | Self::BOND)
+        !matches!(self, Self::LLDP | Self::MULTICAST | Self::BOND)
     }
 
     /// Its number.

@@ -16,6 +16,7 @@ use base::{BridgePort, MacAddr};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Which of its frames a protocol receives from a port.
@@ -23,13 +24,15 @@ use std::sync::Arc;
 pub struct Accepts {
     /// Only frames to this address; `None` for any address that the protocol uses.
     pub destination: Option<MacAddr>,
+    /// Only packets to this IPv4 address.
+    pub ip_destination: Option<Ipv4Addr>,
     /// Only packets without a tunnel key, or with key 0.
     pub without_key: bool,
 }
 
 impl Accepts {
     /// All frames of the protocol.
-    pub const ALL: Self = Self { destination: None, without_key: false };
+    pub const ALL: Self = Self { destination: None, ip_destination: None, without_key: false };
 }
 
 /// The actions that protocols permit on a port.
@@ -240,7 +243,7 @@ mod tests {
     #[test]
     fn a_change_of_the_accepted_frames_is_a_change_of_the_port() {
         let overlay = Overlay::default();
-        let to = |last| Accepts { destination: Some(MacAddr([1, 0, 0, 0, 0, last])), without_key: false };
+        let to = |last| Accepts { destination: Some(MacAddr([1, 0, 0, 0, 0, last])), ..Accepts::ALL };
         overlay.enable(A, &on(&[1, 2]));
         let mut wanted = on(&[1, 2]);
         wanted.insert(port(2), to(1));

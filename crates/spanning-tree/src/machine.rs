@@ -71,8 +71,15 @@ impl Outbox {
         self.effects.push(Effect::Send { port, frame });
     }
 
+    /// Replaces an earlier state of the port, unless frames were sent since.
     pub(crate) fn state(&mut self, port: PortNo, state: State) {
         let port = self.port(port);
+        let sent = self.effects.iter().rposition(|effect| matches!(effect, Effect::Send { .. }));
+        let is_earlier = |effect: &Effect| matches!(effect, Effect::State { port: of, .. } if *of == port);
+        let earlier = self.effects.iter().skip(sent.map_or(0, |at| at + 1)).position(is_earlier);
+        if let Some(earlier) = earlier {
+            self.effects.remove(sent.map_or(0, |at| at + 1) + earlier);
+        }
         self.effects.push(Effect::State { port, state });
     }
 

@@ -33,6 +33,8 @@ use std::hash::{Hash, Hasher};
 pub const MIGRATE_TIME_MS: u64 = 3000;
 /// The greatest port number.
 pub const PORT_NUMBER_MAX: u16 = 4095;
+/// The greatest priority of a port.
+pub const PRIORITY_MAX: u8 = 240;
 /// The hello time (17.14), which is fixed.
 pub const HELLO_TIME_S: u8 = 2;
 /// Rounds of transitions after one event, for each port. The machines need a few; the bound is a safeguard.
@@ -111,8 +113,12 @@ impl Rstp {
         self.root_port = None;
         for (number, settings) in ports {
             let Some(nth) = numbers.get(number) else { continue };
-            let id = PortId::rstp(settings.priority, *nth);
-            let port = match old.remove(number) {
+            let former = old.remove(number);
+            // A priority out of range is ignored.
+            let current = former.as_ref().map_or(0x80, |port| (port.id.0 >> 8) as u8);
+            let priority = if settings.priority <= PRIORITY_MAX { settings.priority } else { current };
+            let id = PortId::rstp(priority, *nth);
+            let port = match former {
                 Some(mut port) if !restart && port.id.0 & 0xfff == *nth => {
                     port.configure(id, settings, now);
                     if hold_count != self.hold_count {
@@ -201,7 +207,7 @@ impl Rstp {
         }
         for index in 0..self.ports.len() {
             has_changed |= self.ports[index].migrate(self.version, now);
-            has_changed |= self.ports[index].detect_bridge(now);
+            has_changed |= self.ports[index].detect_bridge();
             has_changed |= self.inform(index, now);
             has_changed |= self.change_role(index, now);
             has_changed |= self.ports[index].change_state(out, now);

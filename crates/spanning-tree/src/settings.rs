@@ -117,7 +117,7 @@ pub struct PortSettings {
     pub mac: MacAddr,
     /// The number in its port identifier: up to 255 with STP, 4095 with RSTP. `None` for any free one.
     pub number: Option<u16>,
-    /// The priority in its port identifier.
+    /// The priority in its port identifier; with RSTP, values above 240 are ignored.
     pub priority: u8,
     /// Its path cost.
     pub path_cost: u32,

@@ -417,9 +417,7 @@ impl Stp {
             self.transmit_tcn(out);
             self.notification.start(to_ms(self.own_times.hello_time), now);
         }
-        if !self.topology_change_detected {
-            out.flushes.request_all();
-        }
+        out.flushes.request_all();
         self.topology_change_detected = true;
         out.log(format!("{}: detected topology change.", self.name));
     }

@@ -6,10 +6,12 @@
 
 use crate::confinement::Confinement;
 use crate::devices::Devices;
-use crate::feature::{Counts, Event, Report, Settings};
+use crate::feature::{Counts, Event, Feature, Report, Settings};
 use crate::features::address::PortAddress;
+use crate::features::bond::{Bond, BondSpec};
 use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
+use crate::features::lacp::{Lacp, LacpSpec, Member, MemberSpec};
 use crate::features::lldp::{Lldp, LldpSpec};
 use crate::features::mtu::{self, Mtu};
 use crate::features::qos::Qos;
@@ -228,10 +230,39 @@ impl Bridge {
         Some(BridgePort { bridge: self.running.ofproto.id(), port })
     }
 
+    /// The interfaces with a protocol, and the settings of its feature.
+    pub(crate) fn specs<F>(&self, protocol: Protocol) -> impl Iterator<Item = (&str, &F::Spec)>
+    where
+        F: Feature<Level = InterfaceLevel>,
+    {
+        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<F>());
+        self.enabled.interfaces(protocol).filter_map(move |name| Some((name, spec(name)?)))
+    }
+
     /// The interfaces with LLDP.
     pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
         let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
         self.enabled.interfaces(Protocol::LLDP).filter_map(move |name| Some((name, spec(name)?)))
+    }
+
+    /// The ports with LACP: name, settings and interfaces.
+    pub fn lacp(&self) -> impl Iterator<Item = (&str, &LacpSpec, &[String])> {
+        let ports = self.enabled.ports(Protocol::LACP).filter_map(|row| self.ports.get(row));
+        ports.map(|port| (port.name.as_str(), port.settings.spec::<Lacp>(), port.interfaces.as_slice()))
+    }
+
+    /// The settings of LACP of an interface.
+    pub fn lacp_member(&self, interface: &str) -> Option<MemberSpec> {
+        Some(*self.interfaces.get(interface)?.settings.spec::<Member>())
+    }
+
+    /// The bonds: name, settings and interfaces.
+    pub fn bonds(&self) -> impl Iterator<Item = (&str, &BondSpec, &[String])> {
+        let of = move |row: &Uuid| {
+            let port = self.ports.get(row)?;
+            Some((port.name.as_str(), port.settings.spec::<Bond>(), port.interfaces.as_slice()))
+        };
+        self.enabled.ports(Protocol::BOND).filter_map(of)
     }
 
     /// Adds the interfaces to the work whose device changed or could not be opened.
@@ -539,6 +570,7 @@ impl Bridge {
         if self.mac.replace(mac) != Some(mac) {
             self.settings.follow(Event::Ports);
             self.work.is_pending = true;
+            self.enabled.touch_all();
         }
         mac
     }
@@ -550,7 +582,8 @@ impl Bridge {
         for row in std::mem::take(&mut self.work.bundles) {
             let Some(port) = self.ports.get(&row) else { continue };
             let number = |name: &String| self.running.interfaces.get(name).filter(|i| !i.is_removed())?.ofport;
-            let numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
+            let mut numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
+            numbers.sort_unstable();
             edits.removed_bundles.retain(|name| *name != port.name);
             if numbers.is_empty() {
                 edits.removed_bundles.push(port.name.clone());

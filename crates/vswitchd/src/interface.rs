@@ -29,10 +29,6 @@ pub struct InterfaceSpec {
     pub ofport_request: Option<u16>,
     /// Port number that it had before.
     pub ofport: Option<u16>,
-    /// Name of its port.
-    pub port: String,
-    /// Whether the port has other interfaces.
-    pub is_bonded: bool,
 }
 
 /// Why an interface is not there.
@@ -64,9 +60,6 @@ pub enum InterfaceError {
     /// Datapaths and tunnels use the name for themselves.
     #[error("could not create interface {0}, name is reserved")]
     Reserved(String),
-    /// The port has other interfaces.
-    #[error("port {0} has several interfaces: bonds are not supported")]
-    Bond(String),
     /// A patch port names no peer.
     #[error("{0}: patch type requires valid 'peer' argument")]
     NoPeer(String),
@@ -225,7 +218,7 @@ impl RunningInterface {
 
     /// Tries again what could not be opened, and takes a patch port's peer.
     pub fn update(&mut self, (bridge, name): (&str, &str), spec: &InterfaceSpec, devices: &Devices, dp: &Dp) {
-        if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_) | Behind::Tunnel(_))) {
+        if matches!(self.state, Ok(Behind::Device(_) | Behind::Tunnel(_))) {
             return;
         }
         let state = open(name, spec, devices, dp);
@@ -394,9 +387,6 @@ fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<
     if devices.types.is_reserved(name) {
         return Err(InterfaceError::Reserved(name.to_owned()));
     }
-    if spec.is_bonded {
-        return Err(InterfaceError::Bond(spec.port.clone()));
-    }
     if spec.kind == "patch" {
         return match spec.options.get("peer") {
             None => Err(InterfaceError::NoPeer(name.to_owned())),
@@ -425,7 +415,6 @@ mod tests {
             ("system", device(NetdevErrorKind::Missing), false),
             ("afxdp", device(NetdevErrorKind::Missing), true),
             ("bogus", InterfaceError::UnknownType("g".to_owned()), false),
-            ("system", InterfaceError::Bond("p".to_owned()), false),
             ("patch", device(NetdevErrorKind::System), false),
         ] {
             assert_eq!(error.may_end_unannounced(kind), expected, "{kind}: {error}");

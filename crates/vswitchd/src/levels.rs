@@ -4,9 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix, link,
-    lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning, unsupported,
-    versions, vlan, zone_limits,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
+    lacp, link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning,
+    unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -258,7 +258,7 @@ level!(
     PortRows<'a>,
     PortTarget,
     PortReport<'a>,
-    [unsupported::OfPort, vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort,]
+    [vlan::Vlan, address::PortAddress, spanning_tree::SpanningTreePort, bond::Bond, lacp::Lacp,]
 );
 level!(
     InterfaceLevel,
@@ -266,13 +266,15 @@ level!(
     InterfaceTarget<'a>,
     InterfaceReport<'a>,
     [
-        unsupported::OfInterface,
         address::InterfaceAddress,
         mtu::Mtu,
         queues::Queues,
         qos::Qos,
         qos::IngressPolicing,
         lldp::Lldp,
+        lacp::Member,
+        features::bfd::Bfd,
+        features::cfm::Cfm,
         link::Link,
         statistics::Counters,
     ]

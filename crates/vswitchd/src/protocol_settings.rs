@@ -7,7 +7,7 @@
 
 use crate::bridge::Bridge;
 use crate::devices::{Devices, Dp};
-use crate::features::{lldp, spanning_tree};
+use crate::features::{bfd, bond, cfm, lacp, lldp, spanning_tree};
 use ovsdb::Uuid;
 use protocols::{Protocol, ProtocolSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +72,11 @@ impl Enabled {
         self.changed = self.changed.union(touched);
     }
 
+    /// The bridge has another address.
+    pub(crate) fn touch_all(&mut self) {
+        self.changed = self.changed.union(self.all());
+    }
+
     /// An interface, which was part of a port, is gone.
     pub(crate) fn remove_interface(&mut self, interface: &str, port: &Uuid) {
         self.touch(interface, port);
@@ -104,7 +109,6 @@ impl Enabled {
         self.interfaces.get(&protocol).into_iter().flatten().map(String::as_str)
     }
 
-    #[allow(dead_code)]
     /// The rows of the ports with a protocol.
     pub(crate) fn ports(&self, protocol: Protocol) -> impl Iterator<Item = &Uuid> {
         self.ports.get(&protocol).into_iter().flatten()
@@ -132,8 +136,20 @@ pub(crate) fn configure(changed: ProtocolSet, bridges: &BTreeMap<String, Bridge>
     if changed.contains(Protocol::LLDP) {
         lldp::configure(bridges, devices);
     }
+    if changed.contains(Protocol::BOND) {
+        bond::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::LACP) {
+        lacp::configure(bridges, devices);
+    }
     if changed.contains(Protocol::STP) {
         spanning_tree::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::BFD) {
+        bfd::configure(bridges, devices);
+    }
+    if changed.contains(Protocol::CFM) {
+        cfm::configure(bridges, devices);
     }
 }
 

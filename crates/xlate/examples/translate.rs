@@ -119,8 +119,8 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         options: OptionTable::default(),
         forward_bpdu: false,
         dhcp_to_local: false,
-        ipfix: None,
         queue_marks: Default::default(),
+        ipfix: None,
         mirrors: None,
         flood_vlans: None,
     };

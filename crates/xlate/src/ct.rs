@@ -113,6 +113,7 @@ impl Xlate<'_> {
             tracked: true,
             mirrored: self.mirroring.mirrored.clone(),
             paused: false,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);

@@ -68,6 +68,8 @@ pub struct Frozen {
     pub(crate) mirrored: Mirrored,
     /// True if it waits for a controller to resume the packet.
     pub paused: bool,
+    /// The bond by a member of which the packet leaves when it resumes, by its hash; nothing else is left to do then.
+    pub(crate) bond: Option<Arc<str>>,
 }
 
 /// The remaining actions of a list.
@@ -320,8 +322,8 @@ impl Frozen {
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
-    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused, .. } = frozen;
-    (bridge, words, stack, table, action_set).hash(&mut state);
+    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused, bond, .. } = frozen;
+    (bridge, words, stack, table, action_set, bond).hash(&mut state);
     (in_action_set, in_group, packet_out, hashed, tracked, mirrored, paused).hash(&mut state);
     for FrozenList { actions, next, context, is_rule } in lists {
         (actions.get(*next..), next, context.table, context.cookie, context.is_miss, is_rule).hash(&mut state);
@@ -399,6 +401,7 @@ impl Xlate<'_> {
             tracked: self.is_tracked(),
             mirrored: self.mirroring.mirrored.clone(),
             paused,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);
@@ -436,6 +439,7 @@ impl Xlate<'_> {
             tracked: false,
             mirrored: Mirrored::default(),
             paused: false,
+            bond: None,
         };
         let Some(state) = self.net.frozen.store(frozen) else { return 0 };
         let id = state.id;
@@ -524,13 +528,15 @@ impl Xlate<'_> {
             self.trace_resumed(frozen);
         }
         self.mirroring.mirrored = frozen.mirrored.clone();
-        match frozen.table {
-            Some(table) => {
+        match (frozen.table, &frozen.bond) {
+            (Some(table), _) => {
                 self.mirroring.at_ingress = bridge.mirrors.is_some();
                 self.begin_in(table);
             }
-            None if self.mirror_ingress() => self.run_frozen(&frozen.lists),
-            None => {}
+            // The mirrors of the ingress port had their copies before.
+            (None, Some(bond)) => self.output_hashed(bond),
+            (None, None) if self.mirror_ingress() => self.run_frozen(&frozen.lists),
+            (None, None) => {}
         }
         self.pos.in_action_set = false;
         match frozen.table {
@@ -594,6 +600,7 @@ mod tests {
             tracked: false,
             mirrored: Mirrored::default(),
             paused: false,
+            bond: None,
         }
     }
 

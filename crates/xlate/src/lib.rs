@@ -9,13 +9,15 @@
 //! - [`verdict`]: the output: datapath actions, reads in order, effects, and a trace on request.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
 //!   named after actions: their execution; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups;
-//!   [`mirror`]: mirrors; `punt`: protocols of the switch; `tunnel`: tunnels, whose ports and routes are in [`underlay`].
+//!   `bond`: members of bonds; [`mirror`]: mirrors; `punt`: protocols of the switch;
+//!   `tunnel`: tunnels, whose ports and routes are in [`underlay`].
 //!
 //! A translation changes nothing. It returns side effects as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
 
 mod action;
 mod bits;
+mod bond;
 pub mod chunked;
 mod commit;
 mod ct;

@@ -18,6 +18,9 @@ pub const AGING_SECS: u32 = 300;
 /// The largest number of entries, unless configured otherwise (Bridge:other_config:mac-table-size).
 pub const TABLE_SIZE: usize = 8192;
 
+/// How long an address whose place was announced stays locked, in milliseconds.
+const LOCK_MS: u64 = 5000;
+
 /// A VLAN and an address in it.
 pub type MacKey = (u16, MacAddr);
 
@@ -75,6 +78,8 @@ pub struct MacTable {
     fixed: ByUse,
     of_port: HashMap<PortNo, OfPort>,
     by_count: BTreeSet<(usize, PortNo)>,
+    /// Addresses whose place was announced, and until when no bond learns them from gratuitous ARP packets.
+    locks: HashMap<MacKey, Millis>,
     next_seq: u64,
     max_entries: usize,
     aging_ms: u64,
@@ -89,6 +94,7 @@ impl Default for MacTable {
             fixed: ByUse::new(),
             of_port: HashMap::new(),
             by_count: BTreeSet::new(),
+            locks: HashMap::new(),
             next_seq: 0,
             max_entries: TABLE_SIZE,
             aging_ms: u64::from(AGING_SECS) * 1000,
@@ -190,6 +196,28 @@ impl MacTable {
         if self.entries.get(&(vlan, mac)).is_some_and(is_older) {
             self.put((vlan, mac), port, used, false);
         }
+    }
+
+    /// Locks an address whose place a gratuitous ARP packet has announced at `now`. Returns true if it was not locked. Memory
+    /// is bounded: while as many addresses are locked as the table has room for, no others are.
+    pub fn lock(&mut self, vlan: u16, mac: MacAddr, now: Millis) -> bool {
+        let until = now.after(LOCK_MS);
+        if let Some(lock) = self.locks.get_mut(&(vlan, mac)) {
+            *lock = (*lock).max(until);
+            return false;
+        }
+        let has_room = self.locks.len() < self.max_entries;
+        has_room && self.locks.insert((vlan, mac), until).is_none()
+    }
+
+    /// Returns true if the address is locked.
+    pub fn is_locked(&self, vlan: u16, mac: MacAddr) -> bool {
+        !self.locks.is_empty() && self.locks.contains_key(&(vlan, mac))
+    }
+
+    /// Ends the locks whose time is over, and returns their addresses.
+    pub fn unlock(&mut self, now: Millis) -> Vec<MacKey> {
+        self.locks.extract_if(|_, until| *until <= now).map(|(key, _)| key).collect()
     }
 
     /// Removes and returns entries that were not used for the aging time, `max` of them at most: fewer than `max` if there are

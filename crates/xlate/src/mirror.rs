@@ -221,7 +221,7 @@ impl Xlate<'_> {
     }
 
     /// Reads the VLAN id of the packet; 0 if it has no tag.
-    fn read_vid(&mut self) -> u16 {
+    pub(crate) fn read_vid(&mut self) -> u16 {
         if self.has_vlan() {
             self.out.reads.note(layout::ETH_SRC, 0xfff);
         }

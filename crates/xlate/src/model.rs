@@ -36,6 +36,8 @@ pub struct Network {
     pub frozen: Arc<FrozenTable>,
     /// The decisions of protocols about ports. It outlives the snapshot.
     pub overlay: Arc<Overlay>,
+    /// The decisions of bonds, by the names of their bundles. It outlives the snapshot.
+    pub bonds: Arc<bond::Published>,
     /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
     /// The tunnels of the bridges.
@@ -241,7 +243,7 @@ impl FromIterator<u16> for VlanSet {
 pub struct Bundle {
     /// Its name.
     pub name: Arc<str>,
-    /// Its OpenFlow ports.
+    /// Its OpenFlow ports: several if it is a bond. Addresses learned on any of them are at the first.
     pub ports: Vec<PortNo>,
     /// How it treats tags.
     pub mode: VlanMode,
@@ -260,6 +262,11 @@ pub struct Bundle {
 }
 
 impl Bundle {
+    /// Returns true if the bundle has several members, of which a bond selects one.
+    pub fn is_bond(&self) -> bool {
+        self.ports.len() > 1
+    }
+
     /// Returns true if frames of `vlan` may enter or leave by the bundle.
     pub fn carries(&self, vlan: u16) -> bool {
         match self.mode {

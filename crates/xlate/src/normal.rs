@@ -89,9 +89,17 @@ impl<'a> Xlate<'a> {
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
+            if bundle.is_bond() && self.is_refused_by_bond(bundle, in_port, (vlan, src)) {
+                return;
+            }
             let may_learn = !src.is_multicast() && !bridge.floods(vlan);
             if may_learn && self.state_of(in_port).learning && !self.has_made_up_address(in_port) {
-                self.learn_address((vlan, src), in_port, bundle);
+                // An address on a member is the bond's: it does not move where frames come by several members.
+                let at = bundle.ports.first().copied().unwrap_or(in_port);
+                self.learn_address((vlan, src), at, bundle);
+                if !bundle.is_bond() {
+                    self.lock_announced_address((vlan, src));
+                }
             }
         }
         self.normal_forward(&frame);
@@ -233,8 +241,11 @@ impl<'a> Xlate<'a> {
         self.set_tags(before);
     }
 
-    /// Outputs the packet as it is to a bundle.
+    /// Outputs the packet as it is to the port of a bundle, or to one of the members of a bond.
     pub(crate) fn output_bundle(&mut self, bundle: &Bundle) {
+        if bundle.is_bond() {
+            return self.output_to_bond(bundle);
+        }
         if let Some(port) = bundle.ports.first() {
             self.output_port(*port, true);
         }

@@ -85,7 +85,8 @@ impl Xlate<'_> {
                 .note(NodeKind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
             return self.note_drop(DropReason::PortBlocked);
         }
-        let before = self.mark_for_queue(no);
+        let is_patch = matches!(port.out, PortOut::Patch(..));
+        let before = if is_patch { None } else { self.mark_for_queue(no) };
         self.leave_by(port);
         if let Some(before) = before {
             self.write(Field::IpDscp, before, DSCP_MASK);

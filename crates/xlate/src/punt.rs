@@ -44,6 +44,9 @@ impl Xlate<'_> {
         let destination = if protocol == Protocol::STP { Some(MacAddr::STP) } else { accepts.destination };
         let is_accepted = destination.is_none_or(|to| self.read_bits(Field::EthDst, MAC) == to.to_u64().into())
             && (protocol != Protocol::BFD || self.has(Prereq::Udp) && self.read_bits(Field::UdpDst, 0xffff) == BFD)
+            && accepts
+                .ip_destination
+                .is_none_or(|to| self.read_bits(Field::Ipv4Dst, u32::MAX.into()) == u128::from(to.to_bits()))
             && (!accepts.without_key || self.read_bits(Field::TunId, u64::MAX.into()) == 0);
         is_accepted.then_some(protocol)
     }

@@ -50,11 +50,11 @@ impl Xlate<'_> {
         live.into_iter().max_by_key(|(i, _)| (weight(hash, *i as u64), std::cmp::Reverse(*i))).map(|(_, port)| port)
     }
 
-    fn is_port_live(&self, port: PortNo) -> bool {
+    fn is_port_live(&mut self, port: PortNo) -> bool {
         match port {
             PortNo::IN_PORT | PortNo::TABLE | PortNo::NORMAL | PortNo::FLOOD | PortNo::ALL => true,
             PortNo::CONTROLLER | PortNo::NONE => false,
-            port => self.pos.bridge.ports.get(&port).is_some_and(|p| p.live),
+            port => self.pos.bridge.ports.get(&port).is_some_and(|p| p.live) && self.state_of(port).live,
         }
     }
 

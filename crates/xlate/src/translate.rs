@@ -164,6 +164,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) net: &'a Network,
     /// The decisions of protocols about ports, as of the beginning.
     pub(crate) overlay: Arc<Ports>,
+    /// The decisions of bonds, as of the first use.
+    pub(crate) bonds: Option<Arc<bond::view::Views>>,
     /// The views of the tables of all bridges that the packet has entered.
     views: SmallVec<[(BridgeId, Arc<View>); 2]>,
     pub(crate) packet: Packet,
@@ -209,6 +211,7 @@ impl<'a> Xlate<'a> {
         Self {
             net,
             overlay: net.overlay.load(),
+            bonds: None,
             views: smallvec![(bridge.id, bridge.tables.view())],
             packet: Packet {
                 key: key.clone(),

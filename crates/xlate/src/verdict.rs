@@ -86,6 +86,22 @@ pub enum Effect {
         /// The port.
         port: PortNo,
     },
+    /// A gratuitous ARP packet has shown where an address is: for a while, no bond learns it from such packets.
+    LockMac {
+        /// Bridge that learned.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Address.
+        mac: MacAddr,
+    },
+    /// A packet left by the member of a bond's bucket.
+    BondLoad {
+        /// The loads of the bond.
+        loads: Arc<bond::Loads>,
+        /// The bucket.
+        bucket: u8,
+    },
     /// A packet crossed from a patch port to its peer.
     Patch {
         /// The sending bridge and port.
@@ -187,6 +203,12 @@ impl PartialEq for Effect {
             (Self::LearnMac { bridge, vlan, mac, port }, Self::LearnMac { bridge: b, vlan: v, mac: m, port: p }) => {
                 (bridge, vlan, mac, port) == (b, v, m, p)
             }
+            (Self::LockMac { bridge, vlan, mac }, Self::LockMac { bridge: b, vlan: v, mac: m }) => {
+                (bridge, vlan, mac) == (b, v, m)
+            }
+            (Self::BondLoad { loads, bucket }, Self::BondLoad { loads: l, bucket: b }) => {
+                Arc::ptr_eq(loads, l) && bucket == b
+            }
             (Self::Patch { from, to }, Self::Patch { from: f, to: t }) => (from, to) == (f, t),
             (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
                 (bridge, port, sent) == (b, p, s)
@@ -209,6 +231,8 @@ impl PartialEq for Effect {
             (
                 Self::Lookup { .. }
                 | Self::LearnMac { .. }
+                | Self::LockMac { .. }
+                | Self::BondLoad { .. }
                 | Self::Patch { .. }
                 | Self::Tunnel { .. }
                 | Self::Headers(_)
@@ -284,6 +308,8 @@ pub enum Dependency {
         /// Its number.
         meter: u32,
     },
+    /// The decisions of the bond of this name, or the absence of a bond.
+    Bond(Arc<str>),
     /// The state that protocols give a port.
     PortState(BridgePort),
     /// The tunnel ports of all bridges, and what the host receives for them.

@@ -6,7 +6,7 @@
 //! for queue 0.
 //!
 //! Invariants: the thread runs from when `linux-htb` is set up until it is replaced by another type and its packets are
-//! sent, or the port ends. Queued packets lie in owned memory, so that no device waits for its frames.
+//! sent, or the port ends; then it has closed its transmit queue. Queued packets lie in owned memory, so that no device waits for its frames.
 
 use super::QosError;
 use super::spec::{HtbSettings, QosReport, QosSpec, QueueCounters, QueueReport, number};
@@ -20,6 +20,7 @@ use shaper::{ClassConfig, ClassStats, Colour, Policer, Shaper, ShaperConfig, Two
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Packets that a queue of the shaper holds, as a kernel device does by default.
@@ -34,6 +35,7 @@ const ETHERNET_HEADER: u64 = 14;
 pub(super) struct Egress {
     is_active: AtomicBool,
     shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -102,7 +104,12 @@ impl Drop for Egress {
         let mut state = self.shared.state.lock();
         state.stage = Stage::Off;
         pool::recycle_all(&mut state.left);
+        drop(state);
         self.shared.wake.notify_all();
+        // Its transmit queue keeps the device open. It sends at most one more batch, which does not block.
+        if let Some(thread) = self.thread.get_mut().take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -125,7 +132,9 @@ impl Egress {
                 let tx = device.open_tx().map_err(|error| no_shaper(error.to_string()))?;
                 let shared = Arc::clone(&self.shared);
                 let thread = std::thread::Builder::new().name("shaper".to_owned());
-                thread.spawn(move || send_shaped(&shared, tx)).map_err(|error| no_shaper(error.to_string()))?;
+                let thread = thread.spawn(move || send_shaped(&shared, tx));
+                // An earlier one has ended or is about to.
+                *self.thread.lock() = Some(thread.map_err(|error| no_shaper(error.to_string()))?);
                 state.has_thread = true;
             }
             Ok(stage)

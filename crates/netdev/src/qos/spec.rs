@@ -95,13 +95,23 @@ impl HtbSettings {
     /// The settings of rows for a link of this speed in bits per second. Wrong or missing values become the defaults of
     /// ovs-vswitchd.conf.db(5); queue numbers from [`QUEUES_MAX`] are left out.
     pub fn new(spec: &QosSpec, speed_bps: Option<u64>, mtu: Option<u32>) -> Self {
+        Self::with_floor(spec, speed_bps, mtu, MIN_RATE)
+    }
+
+    /// The same for `linux-hfsc`, whose guaranteed rates may be a byte per second, and which has neither bursts nor priorities.
+    pub fn of_hfsc(spec: &QosSpec, speed_bps: Option<u64>) -> Self {
+        Self::with_floor(spec, speed_bps, None, 1)
+    }
+
+    /// Settings whose guaranteed rates are at least `floor` bytes per second.
+    fn with_floor(spec: &QosSpec, speed_bps: Option<u64>, mtu: Option<u32>, floor: u64) -> Self {
         let bytes = |bits: u64| Some(bits / 8).filter(|bytes| *bytes > 0);
         let speed = || speed_bps.and_then(bytes).unwrap_or(DEFAULT_RATE);
         let max_rate = spec.number("max-rate").and_then(bytes).unwrap_or_else(speed);
         let burst_min = u64::from(mtu.unwrap_or(1500)) + HEADERS;
         let class = |config: &Options| {
             let rate = |key| number(config, key).map(|bits| bits / 8);
-            let min = rate("min-rate").unwrap_or(0).max(MIN_RATE).min(max_rate);
+            let min = rate("min-rate").unwrap_or(0).max(floor).min(max_rate);
             HtbClass {
                 min_rate: min,
                 max_rate: rate("max-rate").unwrap_or(max_rate).max(min).min(max_rate),
@@ -166,6 +176,14 @@ mod tests {
         assert_eq!(report(3), [("burst", 12_512), ("min-rate", 100_000_000)]);
         assert_eq!(report(4), [("burst", 1_000_000), ("min-rate", 12_000), ("max-rate", 100_000_000)]);
         assert!(!settings.classes.contains_key(&70_000));
+    }
+
+    #[test]
+    fn hfsc_guarantees_less() {
+        let spec = QosSpec { queues: [(1, options(&[("min-rate", "4")]))].into(), ..QosSpec::default() };
+        let settings = HtbSettings::of_hfsc(&spec, Some(80_000));
+        assert_eq!(settings.classes.values().map(|class| class.min_rate).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(settings.classes.values().map(|class| class.max_rate).collect::<Vec<_>>(), [10_000, 10_000]);
     }
 
     #[test]

@@ -306,7 +306,7 @@ pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
         name: port.spec.name.clone(),
         config: config_bits(port, status.as_ref()),
         state: if up { 0 } else { state::LINK_DOWN }
-            | if port.is_live() { state::LIVE } else { 0 }
+            | if port.is_live() && !port.is_dead.load(Ordering::Relaxed) { state::LIVE } else { 0 }
             | match *port.tree.lock() {
                 TreeState::Disabled | TreeState::Listening => 0,
                 TreeState::Learning => state::STP_LEARN,

@@ -146,8 +146,8 @@ impl Ofproto {
             }
             StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs()))?,
             StatsRequest::QueueDesc(q) => {
-                let unknown = |error| if error == OfpError::QofcBadQueue { OfpError::NxqofcQueueError } else { error };
-                reply(StatsReply::QueueDesc(self.queue_configs(q).map_err(unknown)?))?;
+                let configs = self.queue_configs(q).map_err(|error| self.without_description(q, error))?;
+                reply(StatsReply::QueueDesc(configs))?;
             }
             StatsRequest::IpfixBridge => {
                 let stats = self.ipfix_bridge_stats().ok_or(OfpError::NxstNotConfigured)?;
@@ -284,6 +284,18 @@ impl Ofproto {
             }
         }
         if found.is_empty() && request.queue_id != QUEUE_ALL { Err(OfpError::QofcBadQueue) } else { Ok(found) }
+    }
+
+    /// The error for descriptions of a queue that does not exist: as in Open vSwitch another one than for its statistics, but
+    /// for ports that have the queues of their device only.
+    fn without_description(&self, request: QueueStatsRequest, error: OfpError) -> OfpError {
+        let has_own_queues = |port: OfPort| {
+            self.qos(&port).is_none() && port.spec.device.is_some_and(|device| !device.queues().is_empty())
+        };
+        if error == OfpError::QofcBadQueue && !self.port(request.port_no).is_some_and(has_own_queues) {
+            return OfpError::NxqofcQueueError;
+        }
+        error
     }
 
     /// The QoS of a port, of the kernel or in userspace.

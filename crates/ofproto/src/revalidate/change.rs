@@ -52,6 +52,8 @@ pub enum Change {
         /// Its number.
         meter: u32,
     },
+    /// The decisions of the bond of this name.
+    Bond(Arc<str>),
     /// The state that protocols give a port, where a protocol that decides is enabled.
     PortState(BridgePort),
     /// The tunnel ports of the bridges, or what the host receives for them.

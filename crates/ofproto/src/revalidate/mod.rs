@@ -252,6 +252,7 @@ impl Switch {
             dpif.sweep_connections();
         }
         self.network().frozen.sweep(now);
+        self.report_traffic();
         for bridge in self.bridges() {
             // The revalidator takes very many removed rules out of their tables, as that takes long.
             if self.has_revalidator() {

@@ -59,6 +59,8 @@ pub(crate) enum DependencyKey {
     Group(BridgeId, u32),
     Meter(BridgeId, u32),
     Bridge(BridgeId),
+    /// A bond, by a hash of its name: bonds that share it are examined together.
+    Bond(u64),
     PortState(BridgePort),
     Tunnels,
     Route(IpAddr),
@@ -124,6 +126,7 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::PortState(BridgePort { bridge, port }) => {
             add(add(hash, 6 << 56 | u64::from(*bridge)), port.0.into())
         }
+        Dependency::Bond(name) => add(add(hash, 11 << 56), number_of_name(name)),
         Dependency::Tunnels => add(hash, 8 << 56),
         Dependency::Route { dst, src, mark } => {
             let src = src.map_or([0, 0], number_of);
@@ -133,6 +136,11 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::Frozen(kept) => add(hash, 5 << 56 | u64::from(kept.id)),
         Dependency::Mac { .. } => hash,
     })
+}
+
+/// A name as a number, by FNV-1a (Fowler, Noll, Vo).
+fn number_of_name(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// An address as two words.
@@ -185,6 +193,7 @@ impl SharedTranslation {
             Dependency::Group { bridge, group } => Some(DependencyKey::Group(bridge, group)),
             Dependency::Meter { bridge, meter } => Some(DependencyKey::Meter(bridge, meter)),
             Dependency::Bridge(bridge) => Some(DependencyKey::Bridge(bridge)),
+            Dependency::Bond(ref name) => Some(DependencyKey::Bond(number_of_name(name))),
             Dependency::PortState(port) => Some(DependencyKey::PortState(port)),
             Dependency::Tunnels => Some(DependencyKey::Tunnels),
             Dependency::Route { dst, .. } => Some(DependencyKey::Route(dst)),
@@ -306,6 +315,7 @@ impl Changes {
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
             Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
             Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
+            Change::Bond(name) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name))),
             Change::PortState(port) => _ = self.keys.insert(DependencyKey::PortState(port)),
             Change::Tunnels => {
                 self.loosened = true;

@@ -2,6 +2,7 @@
 //! whose other end is the test.
 
 mod asynchronous;
+mod bonds;
 mod bundles;
 mod changes;
 mod connections;
@@ -20,6 +21,7 @@ mod revalidation;
 mod runs;
 mod several_threads;
 mod snapshots;
+mod spanning_tree;
 mod statistics;
 mod tables;
 mod tlv;

@@ -297,7 +297,7 @@ impl Port {
     }
 
     /// The Bridge Detection machine.
-    pub(super) fn detect_bridge(&mut self, _: Millis) -> bool {
+    pub(super) fn detect_bridge(&mut self) -> bool {
         let expired = !self.edge_delay.is_running();
         let oper_edge = match (self.enabled, self.oper_edge) {
             (false, _) => self.admin_edge,

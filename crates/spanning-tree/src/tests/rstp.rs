@@ -247,6 +247,16 @@ fn invalid_parameters_keep_the_current_ones() {
 }
 
 #[test]
+fn a_priority_out_of_range_keeps_the_current_one() {
+    let mut bench = Bench::new(bridge(rstp(5), 1));
+    let mut id = |priority| {
+        bench.configure(|bridge| bridge.ports.get_mut(&PortNo(1)).unwrap().priority = priority);
+        bench.port(1).id.0
+    };
+    assert_eq!([255, 17, 240, 241, 0].map(&mut id), [0x8001, 0x1001, 0xf001, 0xf001, 0x0001]);
+}
+
+#[test]
 fn a_second_port_on_the_same_lan_is_a_backup_port() {
     let mut bench = Bench::new(bridge(rstp(5), 2));
     let first = sent(&bench.poll(), 1)[0];

@@ -1,6 +1,6 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
-//! - [`autoattach`]: LLDP; [`fdb`]: learned addresses; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
+//! - [`autoattach`]: LLDP; [`bond`]: bonds; [`connectivity`]: BFD and CFM; [`fdb`]: learned addresses; [`lacp`]: LACP; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connection tracking; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`qos`]: queues of ports; [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
@@ -8,8 +8,10 @@
 //! who ask for it (`ovs-appctl --format json`).
 
 pub(crate) mod autoattach;
+pub(crate) mod bond;
 pub(crate) mod bridge;
 mod classifier;
+pub(crate) mod connectivity;
 mod conntrack;
 mod datapath;
 mod dpctl;
@@ -18,6 +20,7 @@ mod dpctl_ports;
 mod drops;
 mod dummy;
 pub(crate) mod fdb;
+pub(crate) mod lacp;
 mod memory;
 mod offload;
 mod pmd;

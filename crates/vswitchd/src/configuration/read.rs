@@ -100,7 +100,7 @@ fn read_port(bridge: &mut Bridge, db: &Replica, uuid: Uuid, references: &mut Ref
     let names: Vec<String> = rows.iter().map(|row| row.get(interface::NAME).to_owned()).collect();
     add_port(bridge, uuid, (row.reference(), &name), names, references);
     for row in &rows {
-        let spec = interface_spec(&bridge.name, *row, &name, rows.len() > 1);
+        let spec = interface_spec(&bridge.name, *row);
         let interface = row.get(interface::NAME);
         let remembered = row.get(interface::OFPORT).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n));
         add_interface(bridge, interface, InterfaceSpec { ofport: remembered, ..spec }, uuid, references);
@@ -182,8 +182,6 @@ fn read_local_port(bridge: &mut Bridge, references: &mut References) {
                 options: BTreeMap::new(),
                 ofport_request: None,
                 ofport: None,
-                port: name.clone(),
-                is_bonded: false,
             };
             add_interface(bridge, &name, spec, Uuid::ZERO, references);
         }
@@ -198,7 +196,7 @@ fn is_number(number: u16) -> bool {
 }
 
 /// The interface as its row has it, without the number that it had before.
-fn interface_spec(bridge: &str, row: Row<'_, db::Interface>, port: &str, is_bonded: bool) -> InterfaceSpec {
+fn interface_spec(bridge: &str, row: Row<'_, db::Interface>) -> InterfaceSpec {
     let kind = match row.get(interface::TYPE) {
         _ if row.get(interface::NAME) == bridge => "internal",
         "" => "system",
@@ -213,7 +211,5 @@ fn interface_spec(bridge: &str, row: Row<'_, db::Interface>, port: &str, is_bond
         options: owned(row.get(interface::OPTIONS)),
         ofport_request: number(interface::OFPORT_REQUEST),
         ofport: None,
-        port: port.to_owned(),
-        is_bonded,
     }
 }

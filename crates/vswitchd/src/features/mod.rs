@@ -1,7 +1,10 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod bfd;
+pub mod bond;
 pub mod capabilities;
+pub mod cfm;
 pub mod controllers;
 pub mod flood_vlans;
 pub mod flow_tables;
@@ -9,6 +12,7 @@ pub mod forward_bpdu;
 pub mod identity;
 pub mod in_band;
 pub mod ipfix;
+pub mod lacp;
 pub mod link;
 pub mod lldp;
 pub mod mac_table;

@@ -36,38 +36,47 @@ pub struct SpanningTreePort;
 /// The protocol of a bridge, with its parameters; an address that is not configured is that of the bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpanningTreeSpec {
-    flavour: Option<spanning_tree::Flavour>,
-    /// The configured address, or the text that is none.
-    address: Option<Result<MacAddr, String>>,
+    /// The protocol, if one is enabled.
+    pub flavour: Option<spanning_tree::Flavour>,
+    /// The configured address, or the key whose value is none.
+    pub address: Option<Result<MacAddr, String>>,
     /// Output ports of mirrors, by row.
-    mirror_outputs: BTreeSet<Uuid>,
+    pub mirror_outputs: BTreeSet<Uuid>,
 }
 
 /// Part of a port in the protocols.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SpanningTreePortSpec {
-    stp: PortSpec,
-    rstp: PortSpec,
-    /// Shared media: `rstp-admin-p2p-mac`.
-    link: LinkType,
-    admin_edge: bool,
-    is_without_auto_edge: bool,
-    mcheck: bool,
+    /// Settings of STP.
+    pub stp: PortSpec,
+    /// Settings of RSTP.
+    pub rstp: PortSpec,
+    /// `rstp-admin-p2p-mac`.
+    pub link: LinkType,
+    /// `rstp-port-admin-edge`.
+    pub admin_edge: bool,
+    /// The opposite of `rstp-port-auto-edge`.
+    pub is_without_auto_edge: bool,
+    /// `rstp-port-mcheck`.
+    pub mcheck: bool,
 }
 
 /// The settings that both protocols have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct PortSpec {
-    is_excluded: bool,
+pub struct PortSpec {
+    /// Whether the port takes no part.
+    pub is_excluded: bool,
     /// The number, which may be out of range.
-    number: Option<i64>,
-    priority: Option<u8>,
-    path_cost: Option<u32>,
+    pub number: Option<i64>,
+    /// The priority.
+    pub priority: Option<u8>,
+    /// The path cost; `None` for the one that follows from the link's speed.
+    pub path_cost: Option<u32>,
 }
 
 /// Whether the link of a port connects two bridges at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum LinkType {
+pub enum LinkType {
     /// It does.
     #[default]
     PointToPoint,
@@ -244,7 +253,7 @@ impl Feature for SpanningTreePort {
         target.protocols.set(Protocol::STP, false);
     }
 
-    fn report(&self, of: PortReport<'_>, _: Report, txn: &mut Transaction<'_>) {
+    fn report(&self, of: PortReport<'_>, what: Report, txn: &mut Transaction<'_>) {
         let number = of.interfaces.first().and_then(|name| of.bridge.interfaces.get(name)?.ofport);
         let status = number.and_then(|port| {
             of.bridge.dp.switch.spanning_tree_port(BridgePort { bridge: of.bridge.ofproto.id(), port })
@@ -255,9 +264,12 @@ impl Feature for SpanningTreePort {
             Some((Flavour::Rstp, status)) => (None, Some(status)),
             None => (None, None),
         };
-        txn.set(of.row, port::STATUS, map(stp.map(|port| port.stp_column(now)).unwrap_or_default()));
-        txn.set(of.row, port::STATISTICS, counters(stp.map(|port| port.stp_counters()).unwrap_or_default()));
         txn.set(of.row, port::RSTP_STATUS, map(rstp.map(|port| port.rstp_column()).unwrap_or_default()));
+        // The time in a state is part of the status: the passage of time alone is not written.
+        if what != Report::Statistics {
+            txn.set(of.row, port::STATUS, map(stp.map(|port| port.stp_column(now)).unwrap_or_default()));
+        }
+        txn.set(of.row, port::STATISTICS, counters(stp.map(|port| port.stp_counters()).unwrap_or_default()));
         txn.set(of.row, port::RSTP_STATISTICS, counters(rstp.map(|port| port.rstp_counters(now)).unwrap_or_default()));
     }
 }

@@ -8,19 +8,23 @@ use super::forward_bpdu::ForwardBpdu;
 use super::identity::Identity;
 use super::in_band::InBand;
 use super::ipfix::Ipfix;
+use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
+use super::qos::{IngressPolicing, Qos};
 use super::queues::Queues;
+use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, SpanningTreePortSpec};
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
-use super::unsupported::{OfBridge, OfInterface, OfPort, OfSwitch};
+use super::unsupported::{OfBridge, OfSwitch};
 use super::vlan::{Vlan, VlanSpec};
 use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
 use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
 use crate::reader::Reader;
+use ::lacp::{Mode, Timeout};
 use ::tls::CaCert;
 use flow::Field;
 use ofproto::{IpfixSettings, RateLimit, Settings, TableSettings};
@@ -142,8 +146,6 @@ fn without_values_settings_are_the_default_ones() {
     }
     check::<OfSwitch>();
     check::<OfBridge>();
-    check::<OfPort>();
-    check::<OfInterface>();
     check::<Identity>();
     check::<ForwardBpdu>();
     check::<FlowTables>();
@@ -154,6 +156,10 @@ fn without_values_settings_are_the_default_ones() {
     check::<InterfaceAddress>();
     check::<Mtu>();
     check::<Queues>();
+    check::<Lacp>();
+    check::<Member>();
+    check::<Qos>();
+    check::<IngressPolicing>();
     check::<Lldp>();
     check::<Tls>();
     check::<TuningFeature>();
@@ -231,6 +237,61 @@ fn flow_tables() {
 }
 
 #[test]
+fn settings_of_spanning_trees() {
+    use ::spanning_tree::settings::Version;
+    use ::spanning_tree::{Flavour, RstpSettings, StpSettings};
+    let of = |column: &str, pairs: &[(&str, &str)]| {
+        let mut bridge = other_config(pairs);
+        bridge[column] = json!(true);
+        bridge_of::<SpanningTree>(&bridge)
+    };
+    let (spec, warnings) = of("stp_enable", &[]);
+    assert_eq!(spec.flavour, Some(Flavour::Stp(StpSettings::new(base::MacAddr::default()))));
+    assert_eq!((spec.address, warnings), (None, vec![]));
+    // Priorities are cut to 16 bits, as by Open vSwitch.
+    let pairs = [
+        ("stp-priority", "65537"),
+        ("stp-hello-time", "5"),
+        ("stp-max-age", "x"),
+        ("stp-system-id", "02:00:00:00:00:07"),
+    ];
+    let (spec, warnings) = of("stp_enable", &pairs);
+    let expected = StpSettings { priority: 1, hello_time_s: 5, ..StpSettings::new(base::MacAddr::default()) };
+    assert_eq!(
+        (spec.flavour, spec.address),
+        (Some(Flavour::Stp(expected)), Some(Ok(base::MacAddr([2, 0, 0, 0, 0, 7]))))
+    );
+    assert_eq!(warnings, ["bridge br0: other_config:stp-max-age is \"x\", which is not a whole number"]);
+    let (spec, _) =
+        of("rstp_enable", &[("rstp-force-protocol-version", "0"), ("rstp-address", "x"), ("stp-priority", "9")]);
+    let expected = RstpSettings { version: Version::StpCompatible, ..RstpSettings::new(base::MacAddr::default()) };
+    assert_eq!((spec.flavour, spec.address), (Some(Flavour::Rstp(expected)), Some(Err("rstp-address".into()))));
+    for pair in [("rstp-ageing-time", "300"), ("rstp-force-protocol-version", "1"), ("rstp-priority", "0x8000")] {
+        assert_eq!(of("rstp_enable", &[pair]).1.len(), 1, "{pair:?}");
+    }
+    let (spec, warnings) = bridge_of::<SpanningTree>(&json!({"stp_enable": true, "rstp_enable": true}));
+    assert!(matches!(spec.flavour, Some(Flavour::Rstp(_))));
+    assert_eq!(warnings, ["br0: RSTP and STP are mutually exclusive but both are configured; enabling RSTP"]);
+    assert_eq!(bridge_of::<SpanningTree>(&other_config(&[("stp-priority", "x")])), Default::default());
+}
+
+#[test]
+fn settings_of_ports_in_spanning_trees() {
+    let of = |pairs: &[(&str, &str)]| port_of::<SpanningTreePort>(&other_config(pairs));
+    assert_eq!(of(&[]), Default::default());
+    let pairs =
+        [("stp-enable", "false"), ("stp-port-num", "7"), ("stp-port-priority", "300"), ("stp-path-cost", "77777")];
+    let (spec, warnings) = of(&pairs);
+    let stp = PortSpec { is_excluded: true, number: Some(7), priority: Some(44), path_cost: Some(12241) };
+    assert_eq!((spec, warnings), (SpanningTreePortSpec { stp, ..Default::default() }, vec![]));
+    let (spec, _) = of(&[("rstp-path-cost", "0"), ("rstp-admin-p2p-mac", "0"), ("rstp-port-auto-edge", "false")]);
+    assert_eq!((spec.rstp.path_cost, spec.link, spec.is_without_auto_edge), (None, LinkType::Shared, true));
+    for pair in [("rstp-path-cost", "200000001"), ("rstp-admin-p2p-mac", "3"), ("rstp-port-mcheck", "x")] {
+        assert_eq!(of(&[pair]).1.len(), 1, "{pair:?}");
+    }
+}
+
+#[test]
 fn unsupported_settings_give_warnings() {
     let uuid = json!(["uuid", id(99)]);
     for (bridge, warnings) in [
@@ -247,15 +308,12 @@ fn unsupported_settings_give_warnings() {
         assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{bridge}: {warnings:?}");
     }
     for warnings in [
-        port_of::<OfPort>(&json!({"lacp": "active"})).1,
-        port_of::<OfPort>(&other_config(&[("bond-primary", "p")])).1,
+        port_of::<Lacp>(&json!({"lacp": "active", "other_config": ["map", [["lacp-system-id", "p"]]]})).1,
         port_of::<Vlan>(&other_config(&[("priority-tags", "sometimes")])).1,
     ] {
         assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{warnings:?}");
     }
     for warnings in [
-        interface_of::<OfInterface>(&json!({"bfd": ["map", [["enable", "true"]]]})).1,
-        interface_of::<OfInterface>(&json!({"cfm_mpid": 7})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["enable", "perhaps"]]]})).1,
         interface_of::<Lldp>(&json!({"lldp": ["map", [["status", "rx"]]]})).1,
         interface_of::<Lldp>(&json!({"type": "patch", "lldp": ["map", [["enable", "true"]]]})).1,
@@ -276,6 +334,41 @@ fn unsupported_settings_give_warnings() {
         assert_eq!(warnings, [format!("switch: other_config:{key} is set, which is not supported")]);
     }
     assert_eq!(with_more::<OfSwitch>(&json!({}), &root("hw-offload-priority")).1, Vec::<String>::new());
+}
+
+#[test]
+fn lacp_has_settings_of_ports_and_interfaces() {
+    let of = |row: Value| {
+        let (spec, warnings) = port_of::<Lacp>(&row);
+        (
+            spec.map(|spec| (spec.mode, spec.timeout, spec.system.map(|mac| mac.to_string()), spec.system_priority)),
+            warnings,
+        )
+    };
+    let config = |lacp: &str, pairs: &[[&str; 2]]| json!({"lacp": lacp, "other_config": ["map", pairs]});
+    assert_eq!(of(json!({})), (None, vec![]));
+    assert_eq!(of(config("off", &[["lacp-system-id", "bad"]])), (None, vec![]));
+    assert_eq!(of(config("passive", &[])), (Some((Mode::Passive, Timeout::Slow, None, None)), vec![]));
+    let all = [["lacp-time", "FAST"], ["lacp-system-id", "02:00:00:00:00:88x"], ["lacp-system-priority", "65535"]];
+    let system = Some("02:00:00:00:00:88".to_owned());
+    assert_eq!(of(config("active", &all)), (Some((Mode::Active, Timeout::Fast, system, Some(65535))), vec![]));
+    // In the words of Open vSwitch.
+    for (text, complaint) in [
+        ("foo", "LACP system ID (foo) must be an Ethernet address."),
+        ("00:00:00:00:00:00", "Invalid zero LACP system ID."),
+    ] {
+        assert_eq!(of(config("active", &[["lacp-system-id", text]])), (None, vec![format!("port p: {complaint}")]));
+    }
+    let (spec, warnings) = of(config("active", &[["lacp-system-priority", "0"], ["lacp-time", "quick"]]));
+    assert_eq!((spec, warnings.len()), (Some((Mode::Active, Timeout::Slow, None, None)), 2));
+    let member = |pairs: &[[&str; 2]]| {
+        let (spec, warnings) = interface_of::<Member>(&json!({"other_config": ["map", pairs]}));
+        ((spec.port_id, spec.port_priority, spec.key), warnings.len())
+    };
+    let all = [["lacp-port-id", "1"], ["lacp-port-priority", "2"], ["lacp-aggregation-key", "65535"]];
+    assert_eq!(member(&all), ((Some(1), Some(2), Some(65535)), 0));
+    let bad = [["lacp-port-id", "0"], ["lacp-port-priority", "65536"], ["lacp-aggregation-key", "x"]];
+    assert_eq!(member(&bad), ((None, None, None), 3));
 }
 
 #[test]
@@ -545,4 +638,42 @@ fn packet_threads() {
     assert!(threads.cpus.is_empty() && threads.sleep_us_max == 9);
     assert_eq!(threads.policy, Policy { isolate: false, ..Policy::default() });
     assert_eq!(warnings, ["switch: other_config:pmd-cpu-mask is \"x\", which is not a hexadecimal number"]);
+}
+
+#[test]
+fn queues_and_policing_of_interfaces() {
+    let port = json!({"qos": ["uuid", id(20)]});
+    let more = |kind: &str| {
+        let queues = json!(["map", [[1, ["uuid", id(21)]], [2, ["uuid", id(22)]], [70_000, ["uuid", id(22)]]]]);
+        let config = json!(["map", [["max-rate", "5000"], ["cir", "x"], ["own", "y"]]]);
+        json!({
+            "QoS": { id(20): { "initial": { "type": kind, "queues": queues, "other_config": config } } },
+            "Queue": {
+                id(21): { "initial": { "dscp": 10, "other_config": ["map", [["min-rate", "7"], ["burst", "-1"]]] } },
+                id(22): { "initial": { "dscp": 0 } },
+            },
+        })
+    };
+    let read = |kind: &str| read::<Qos>((&json!({}), &port, &json!({})), &more(kind));
+    let (settings, warnings) = read("linux-htb");
+    let spec = settings.spec.unwrap();
+    assert_eq!((spec.kind.as_str(), spec.number("max-rate"), spec.number("cir")), ("linux-htb", Some(5000), None));
+    assert_eq!(spec.config["own"], "y");
+    assert_eq!(spec.queues.keys().copied().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(spec.queues[&1].iter().collect::<Vec<_>>(), [(&"min-rate".to_owned(), &"7".to_owned())]);
+    assert_eq!(settings.marks, [(1, 10), (2, 0)].into());
+    assert_eq!(
+        warnings,
+        [
+            "interface p: QoS: other_config:cir is \"x\", which is not a number",
+            "interface p: queue 1: other_config:burst is \"-1\", which is not a number",
+            "interface p: queue 70000: linux-htb has no queues from 61440 on",
+        ]
+    );
+    assert_eq!(read("trtcm-policer").0.spec.unwrap().queues.len(), 3);
+    assert_eq!(read("").0, <Qos as Feature>::Spec::default());
+    let limits = json!({"ingress_policing_rate": 1000, "ingress_policing_kpkts_burst": 3});
+    let (policing, warnings) = interface_of::<IngressPolicing>(&limits);
+    assert_eq!((policing.rate_kbps, policing.burst_kb, policing.rate_kpps, policing.burst_kpkts), (1000, 0, 0, 3));
+    assert!(policing.is_limit() && warnings.is_empty());
 }

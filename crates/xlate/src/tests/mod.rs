@@ -2,6 +2,7 @@
 //!
 //! This file has the bridges that tests share, and random rules, actions and keys.
 
+mod bonds;
 mod cases;
 mod ct;
 mod limits;
@@ -10,6 +11,7 @@ mod naive;
 mod overlay;
 mod ports;
 mod properties;
+mod qos;
 mod regions;
 mod stateful;
 mod tunnels;

@@ -36,6 +36,8 @@ pub(super) struct Naive<'a> {
     pub(super) fragments: FragHandling,
     /// The bridge whose bundles and learned addresses are used.
     pub(super) bridge: Option<&'a Bridge>,
+    /// The decisions of bonds.
+    pub(super) bonds: Option<&'a ::bond::view::Views>,
     pub(super) at: Wire,
     pub(super) stack: Vec<Vec<bool>>,
     pub(super) set: Vec<Action>,
@@ -64,6 +66,7 @@ impl<'a> Naive<'a> {
             groups: &[],
             fragments: FragHandling::Normal,
             bridge: None,
+            bonds: None,
             at: Wire::new(&FlowKey::ZERO),
             stack: vec![],
             set: vec![],
@@ -129,8 +132,8 @@ impl<'a> Naive<'a> {
             CtZone::Immediate(zone) => zone,
             CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
         };
-        let Self { rules, groups, fragments, bridge, .. } = *self;
-        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.on_the_wire(), ..Naive::new() };
+        let Self { rules, groups, fragments, bridge, bonds, .. } = *self;
+        let mut copy = Naive { rules, groups, fragments, bridge, bonds, at: self.at.on_the_wire(), ..Naive::new() };
         copy.at.reparse();
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
@@ -269,7 +272,7 @@ impl<'a> Naive<'a> {
                     if let Some(out) = bridge.bundles.get(&**name) {
                         let plain = [from.mode, out.mode] == [VlanMode::Trunk; 2];
                         if plain && out.priority_tags == model::PriorityTags::Never {
-                            self.output(out.ports[0].0);
+                            self.output_to(out);
                         } else {
                             self.leave(out, inside);
                         }
@@ -330,7 +333,7 @@ impl<'a> Naive<'a> {
             let (tpid, tci) = out.get(n).copied().unwrap_or_default();
             self.at.key.set_vlan(n, tpid, tci);
         }
-        self.output(bundle.ports[0].0);
+        self.output_to(bundle);
         self.at = before;
     }
 
@@ -352,9 +355,12 @@ impl<'a> Naive<'a> {
             return;
         }
         let src = mac(Field::EthSrc);
+        if from.ports.len() > 1 && !self.bond_admits(bridge, from, (vlan, src)) {
+            return;
+        }
         let learns = !bridge.flood_vlans.as_ref().is_some_and(|vlans| vlans.contains(vlan));
         if !src.is_multicast() && learns {
-            self.learned.insert((vlan, src.to_u64()), PortNo(in_port));
+            self.learned.insert((vlan, src.to_u64()), from.ports[0]);
         }
         let learned = self.learned.get(&(vlan, dst.to_u64())).copied().filter(|_| learns);
         self.by_learned |= learned.is_some();
@@ -366,6 +372,58 @@ impl<'a> Naive<'a> {
         for bundle in to {
             if bundle.name != from.name && carries(bundle, inside) && !self.is_reserved(bundle) {
                 self.leave(bundle, inside);
+            }
+        }
+    }
+
+    /// Whether a bond lets the frame in.
+    fn bond_admits(&mut self, bridge: &Bridge, from: &Bundle, key: (u16, MacAddr)) -> bool {
+        let dst = MacAddr::from_u64(self.at.key.get(Field::EthDst) as u64);
+        let Some(view) = self.bonds.and_then(|views| views.get(&from.name)) else { return false };
+        match view.admit(self.at.key.in_port(), dst) {
+            ::bond::Admission::Accept => true,
+            ::bond::Admission::Drop => false,
+            ::bond::Admission::AcceptUnlessMoved => {
+                let learned = self.learned.get(&(key.0, key.1.to_u64())).copied();
+                self.by_learned |= learned.is_some();
+                let at = learned.or_else(|| bridge.macs.read().lookup(key.0, key.1));
+                let is_elsewhere = at.and_then(|port| self.bundle_of(port.0)).is_some_and(|at| at.name != from.name);
+                let of_arp = |field| self.at.key.get(field);
+                let announces = dst == MacAddr::BROADCAST
+                    && self.at.key.eth_type() == 0x806
+                    && match of_arp(Field::ArpOp) {
+                        1 => of_arp(Field::ArpSpa) == of_arp(Field::ArpTpa),
+                        op => op == 2,
+                    };
+                !is_elsewhere || announces && !bridge.macs.read().is_locked(key.0, key.1)
+            }
+        }
+    }
+
+    /// Outputs the packet as it is to a bundle.
+    fn output_to(&mut self, bundle: &Bundle) {
+        if let Some(port) = self.member(bundle) {
+            self.output(port.0);
+        }
+    }
+
+    /// The port of a bundle, or the member of a bond, by which the packet leaves as it is now.
+    fn member(&self, bundle: &Bundle) -> Option<PortNo> {
+        if bundle.ports.len() == 1 {
+            return Some(bundle.ports[0]);
+        }
+        let view = self.bonds?.get(&bundle.name)?;
+        match view.choice() {
+            ::bond::Choice::None => None,
+            ::bond::Choice::Member(port) => Some(port),
+            ::bond::Choice::Hash if !self.is_shortened => {
+                let hash = flow::hash::l4(&self.at.on_the_wire().key, view.hash_basis());
+                view.member(::bond::bucket_of(hash))
+            }
+            ::bond::Choice::Source | ::bond::Choice::Hash => {
+                let vlan = self.at.tags_in_key().first().map_or(0, |(_, tci)| tci & 0xfff);
+                let src = MacAddr::from_u64(self.at.key.get(Field::EthSrc) as u64);
+                view.member(::bond::bucket_of(::bond::source_hash(src, vlan, view.hash_basis())))
             }
         }
     }

@@ -202,7 +202,7 @@ fn a_group_watches_what_protocols_say() {
 fn protocols_receive_the_frames_that_they_accept() {
     let to = |last: u8| Some(MacAddr([1, 0x80, 0xc2, 0, 0, last]));
     let cases = [
-        (Protocol::CFM, 0x8902, 0x0180_c200_0030, Accepts { destination: to(0x30), without_key: false }),
+        (Protocol::CFM, 0x8902, 0x0180_c200_0030, Accepts { destination: to(0x30), ..Accepts::ALL }),
         (Protocol::LACP, 0x8809, 0x0180_c200_0002, Accepts::ALL),
         (Protocol::STP, u16::from(flow::extract::DL_TYPE_NONE), 0x0180_c200_0000, Accepts::ALL),
     ];
@@ -225,7 +225,7 @@ fn protocols_receive_the_frames_that_they_accept() {
 #[test]
 fn bfd_is_recognised_by_its_port_and_where_asked_for_by_the_tunnel_key() {
     let net = everywhere();
-    net.overlay.enable(Protocol::BFD, &[(at(1), Accepts { destination: None, without_key: true })].into());
+    net.overlay.enable(Protocol::BFD, &[(at(1), Accepts { without_key: true, ..Accepts::ALL })].into());
     let mut key = frame(1, 0x0800);
     key.set(Field::IpProto, 17);
     key.set(Field::UdpDst, 3784);
@@ -236,6 +236,14 @@ fn bfd_is_recognised_by_its_port_and_where_asked_for_by_the_tunnel_key() {
         other.set(field, value);
         assert!(!actions(&other).contains(&punt(Protocol::BFD, 1)), "{field:?}");
     }
+    // The destination counts where it was configured, and only then.
+    assert_eq!(translate(&net, &key, false).mask().get(Field::Ipv4Dst), 0);
+    let ip_destination = Some(std::net::Ipv4Addr::new(1, 2, 3, 4));
+    net.overlay.enable(Protocol::BFD, &[(at(1), Accepts { ip_destination, ..Accepts::ALL })].into());
+    assert!(!translate(&net, &key, false).actions.contains(&punt(Protocol::BFD, 1)));
+    let mut to = key.clone();
+    to.set(Field::Ipv4Dst, 0x0102_0304);
+    assert_eq!(translate(&net, &to, false).actions, [punt(Protocol::BFD, 1)]);
     // Other IP packets read no more than they have to.
     let mut tcp = frame(1, 0x0800);
     tcp.set(Field::IpProto, 6);

@@ -221,6 +221,8 @@ pub(super) struct World {
     pub(super) groups: Vec<Group>,
     fragments: FragHandling,
     bundles: Vec<Bundle>,
+    /// Makes the bond of ports 1 and 2, if they are one.
+    bond: Option<Rng>,
     mirrors: Vec<Option<Mirror>>,
     flood_vlans: Option<Arc<model::VlanSet>>,
 }
@@ -443,9 +445,13 @@ impl World {
         let fragments =
             pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
         let groups = (1..5).map(|id| group(rng, id, exact)).collect();
-        let bundles = (1..5).map(|port| bundle(rng, port)).collect();
+        let mut bundles = (1..5).map(|port| bundle(rng, port)).collect();
+        let bond = (rng.below(2) == 0).then(|| Rng::seeded(rng.next_u64()));
+        if bond.is_some() {
+            bonds::join(&mut bundles);
+        }
         let flood_vlans = (rng.below(4) == 0).then(|| Arc::new([0, 5].into_iter().collect()));
-        Self { rules, groups, fragments, bundles, mirrors: mirrors(rng), flood_vlans }
+        Self { rules, groups, fragments, bundles, bond, mirrors: mirrors(rng), flood_vlans }
     }
 
     pub(super) fn network(&self) -> Network {
@@ -458,6 +464,9 @@ impl World {
         };
         let peer = [Action::SetEthSrc(PEER_SRC), output(PortNo(1))];
         let mut net = network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer);
+        if let Some(bond) = &self.bond {
+            net.bonds = Arc::clone(bonds::random(&mut bond.clone()).published());
+        }
         let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
         first.fragments = self.fragments;
         first.set_bundles(self.bundles.iter().cloned());
@@ -479,11 +488,14 @@ impl World {
     }
 
     /// What the naive twin sends; `None` if it cannot say. `passes` is true if the packet is recirculated.
-    fn naive(&self, bridge: &Bridge, key: &FlowKey, passes: bool) -> Option<Vec<Sent>> {
+    fn naive(&self, net: &Network, key: &FlowKey, passes: bool) -> Option<Vec<Sent>> {
+        let views = net.bonds.load();
+        let bridge = &net.bridges[&0];
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
         let mirrors = &self.mirrors[..];
-        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), at, mirrors, ..Naive::new() };
+        let mut naive =
+            Naive { rules, groups, fragments, bridge: Some(bridge), bonds: Some(&views), at, mirrors, ..Naive::new() };
         if naive.receive() {
             naive.table(0);
             naive.action_set();
@@ -544,7 +556,7 @@ tally::proptest! {
                 prop_assert_eq!(&again.reads, &verdict.reads);
                 prop_assert_eq!(&again.dependencies.len(), &verdict.dependencies.len());
                 SAMPLES.fetch_add(1, Ordering::Relaxed);
-                if let Some(want) = exact.then(|| world.naive(&net.bridges[&0], key, recirculates(&again.actions))).flatten().filter(|_| verdict.error.is_none()) {
+                if let Some(want) = exact.then(|| world.naive(&net, key, recirculates(&again.actions))).flatten().filter(|_| verdict.error.is_none()) {
                     let mut got = Vec::new();
                     execute(Some(&net), &again.actions, &mut Wire::new(key), &mut got);
                     prop_assert_eq!(got, want, "options {}", bits);
@@ -584,13 +596,21 @@ tally::proptest! {
     #[test]
     fn changes_without_a_dependency_do_not_matter(seed: u64) {
         let rng = &mut Rng::seeded(seed);
-        let net = World::new(rng, false).network();
+        let world = World::new(rng, false);
+        let mut net = world.network();
+        let mut bond = world.bond.is_some().then(|| bonds::random(rng));
+        if let Some(bond) = &bond {
+            net.bonds = Arc::clone(bond.published());
+        }
         overlay::enable(rng, &net);
         overlay::decide(rng, &net, |_| true);
         let key = packet(rng, None);
         let before = translate(&net, &key, false);
         let bridge = &net.bridges[&0];
         overlay::decide(rng, &net, |port| !before.dependencies.contains(&Dependency::PortState(port)));
+        if let Some(bond) = bond.as_mut().filter(|_| !before.dependencies.contains(&Dependency::Bond("p1".into()))) {
+            bonds::change(bond, rng);
+        }
         // Changes rules that no dependency names, groups that are not named, and addresses that are not.
         for i in 0..6u64 {
             let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);

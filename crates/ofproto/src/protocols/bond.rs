@@ -1,0 +1,219 @@
+//! Bonds: settings, the states of members that other protocols decide, commands, and what follows from decisions.
+//!
+//! Bonds receive no frames. Their machine publishes its decisions for translation by itself; what follows from a change, the
+//! invalidation of flows and learning frames, happens here, still in the machine's turn of the engine.
+
+use crate::revalidate::Change;
+use crate::switch::Switch;
+use base::{BridgePort, MacAddr, Millis, PortNo};
+use bond::{Bonds, CommandError, LacpStatus, Link, Published, Settings, Status, View, learning_frame};
+use parking_lot::Mutex;
+use protocols::{Effect, Engine, Frame, Machine, Overlay, Protocol};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+use xlate::{Bundle, VlanMode};
+
+/// The bonds of a switch.
+#[derive(Debug)]
+pub(crate) struct HostedBonds {
+    machine: Arc<Mutex<BondMachine>>,
+    settings: Mutex<BTreeMap<Arc<str>, Settings>>,
+    /// The members that LACP does not allow to be enabled.
+    refused: Mutex<BTreeSet<BridgePort>>,
+    /// The state of LACP, also for bonds that do not exist yet.
+    lacp: Mutex<BTreeMap<Arc<str>, LacpStatus>>,
+}
+
+/// The machine, and the switch that its decisions concern.
+#[derive(Debug)]
+struct BondMachine {
+    bonds: Bonds,
+    switch: Weak<Switch>,
+}
+
+impl HostedBonds {
+    /// Registers a machine without bonds.
+    pub(crate) fn new(engine: &Engine, switch: Weak<Switch>) -> Self {
+        let machine = Arc::new(Mutex::new(BondMachine { bonds: Bonds::new(), switch }));
+        let shared: Arc<Mutex<BondMachine>> = Arc::clone(&machine);
+        engine.register(Protocol::BOND, shared);
+        Self { machine, settings: Mutex::default(), refused: Mutex::default(), lacp: Mutex::default() }
+    }
+
+    /// The decisions of bonds, for translation.
+    pub(crate) fn published(&self) -> Arc<Published> {
+        Arc::clone(self.machine.lock().bonds.published())
+    }
+
+    /// Takes over the state of LACP.
+    fn follow_lacp(&self) {
+        let names: Vec<Arc<str>> = self.settings.lock().keys().cloned().collect();
+        let lacp = self.lacp.lock();
+        let mut machine = self.machine.lock();
+        for name in names {
+            machine.bonds.set_lacp(&name, lacp.get(&name).copied().unwrap_or_default());
+        }
+    }
+
+    /// Returns true if neither LACP nor another protocol objects to a member.
+    fn may_enable(&self, overlay: &Overlay, port: BridgePort) -> bool {
+        let is_live = overlay.load().get(&port).is_none_or(|entry| entry.state.live);
+        is_live && !self.refused.lock().contains(&port)
+    }
+}
+
+impl Machine for BondMachine {
+    fn input(&mut self, _: &Frame, _: Millis) {}
+
+    fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        let switch = self.switch.upgrade();
+        for effect in self.bonds.poll(now) {
+            match effect {
+                bond::Effect::Log(line) => effects.push(Effect::Log(line)),
+                bond::Effect::Changed { bond } => {
+                    switch.iter().for_each(|switch| switch.changed(Change::Bond(Arc::clone(&bond))));
+                    effects.push(Effect::Status);
+                }
+                bond::Effect::Announce { bond } => {
+                    let views = self.bonds.published().load();
+                    if let (Some(switch), Some(view)) = (&switch, views.get(&bond)) {
+                        announce(switch, &bond, view, effects);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Millis> {
+        self.bonds.next_deadline()
+    }
+}
+
+/// Sends a learning frame by a bond for each address that its bridge has learned elsewhere.
+fn announce(switch: &Switch, name: &Arc<str>, view: &View, effects: &mut Vec<Effect>) {
+    let net = switch.network();
+    let Some(bridge) = net.bridges.values().find(|bridge| bridge.bundles.contains_key(name)) else { return };
+    let Some(bundle) = bridge.bundles.get(name) else { return };
+    let elsewhere: Vec<(u16, MacAddr)> = {
+        let macs = bridge.macs.read();
+        let is_elsewhere = |port: PortNo| !bundle.ports.contains(&port);
+        macs.iter().filter(|(_, _, entry)| is_elsewhere(entry.port)).map(|(vlan, mac, _)| (vlan, mac)).collect()
+    };
+    for (vlan, mac) in elsewhere {
+        let Some(tag) = tag_for(bundle, vlan) else { continue };
+        let Some(member) = view.member_for(mac, tag) else { continue };
+        let port = BridgePort { bridge: bridge.id, port: member };
+        effects.push(Effect::Send { port, frame: tagged(learning_frame(mac), tag) });
+    }
+}
+
+/// Returns the VLAN of the tag with which frames of `vlan` leave by a bundle, 0 without a tag; `None` if they do not leave.
+fn tag_for(bundle: &Bundle, vlan: u16) -> Option<u16> {
+    bundle.carries(vlan).then_some(match bundle.mode {
+        VlanMode::Access | VlanMode::Dot1qTunnel { .. } => 0,
+        VlanMode::NativeUntagged if vlan == bundle.tag => 0,
+        VlanMode::NativeUntagged | VlanMode::NativeTagged | VlanMode::Trunk => vlan,
+    })
+}
+
+/// Returns the frame with a tag behind its addresses, unless the VLAN is 0.
+fn tagged(mut frame: Vec<u8>, vlan: u16) -> Vec<u8> {
+    if vlan != 0 && frame.len() >= 12 {
+        let [high, low] = vlan.to_be_bytes();
+        frame.splice(12..12, [0x81, 0x00, high, low]);
+    }
+    frame
+}
+
+impl Switch {
+    /// Makes these the bonds of the switch, by the names of their bundles. The engine's thread has to run
+    /// ([`Switch::start_protocols`]).
+    pub fn configure_bonds(&self, mut settings: BTreeMap<Arc<str>, Settings>) {
+        let hosted = &self.protocols.bonds;
+        let overlay = self.protocols.engine.overlay();
+        for (port, member) in settings.values_mut().flat_map(|settings| &mut settings.members) {
+            member.link.may_enable = hosted.may_enable(overlay, *port);
+        }
+        {
+            let mut current = hosted.settings.lock();
+            if *current == settings {
+                return;
+            }
+            current.clone_from(&settings);
+            hosted.machine.lock().bonds.configure(settings, self.clock().now());
+        }
+        hosted.follow_lacp();
+        self.bonds_changed();
+    }
+
+    /// Carries out what follows from a change of bonds.
+    fn bonds_changed(&self) {
+        self.protocols.engine.poll(Protocol::BOND);
+    }
+
+    /// Reports the state of LACP on bonds, and the members that it does not allow to be enabled. Bonds that are not listed have
+    /// no LACP. The engine carries out what follows in its next turn.
+    pub fn set_bonds_lacp(&self, bonds: &BTreeMap<Arc<str>, LacpStatus>, refused: BTreeSet<BridgePort>) {
+        let hosted = &self.protocols.bonds;
+        let before = std::mem::replace(&mut *hosted.refused.lock(), refused.clone());
+        hosted.lacp.lock().clone_from(bonds);
+        hosted.follow_lacp();
+        self.follow_members(before.union(&refused).copied());
+        self.protocols.engine.changed(Protocol::BOND);
+    }
+
+    /// Takes over whether other protocols allow these ports to be enabled as members.
+    fn follow_members(&self, ports: impl Iterator<Item = BridgePort>) {
+        let hosted = &self.protocols.bonds;
+        let mut settings = hosted.settings.lock();
+        for port in ports {
+            let may_enable = hosted.may_enable(self.protocols.engine.overlay(), port);
+            for member in settings.values_mut().filter_map(|settings| settings.members.get_mut(&port)) {
+                member.link.may_enable = may_enable;
+                hosted.machine.lock().bonds.set_link(port, Link { may_enable, ..member.link });
+            }
+        }
+    }
+
+    /// The same after a change of the overlay.
+    pub(crate) fn members_changed(&self, ports: &BTreeSet<BridgePort>) {
+        self.follow_members(ports.iter().copied());
+        self.protocols.engine.changed(Protocol::BOND);
+    }
+
+    /// Calls a function with the bonds, for their status.
+    pub fn with_bonds<T>(&self, call: impl FnOnce(&mut Bonds) -> T) -> T {
+        call(&mut self.protocols.bonds.machine.lock().bonds)
+    }
+
+    /// Changes the bonds by a command, and carries out what follows.
+    ///
+    /// # Errors
+    ///
+    /// The command's error, in the words of Open vSwitch.
+    pub fn command_bonds(
+        &self,
+        command: impl FnOnce(&mut Bonds) -> Result<&'static str, CommandError>,
+    ) -> Result<&'static str, CommandError> {
+        let done = self.with_bonds(command)?;
+        self.bonds_changed();
+        Ok(done)
+    }
+
+    /// Returns the state of bonds, by name.
+    pub fn bond_status(&self) -> Vec<Status> {
+        self.with_bonds(|bonds| bonds.status())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tagged;
+
+    #[test]
+    fn a_tag_stands_behind_the_addresses() {
+        let frame: Vec<u8> = (0..16).collect();
+        assert_eq!(tagged(frame.clone(), 0), frame);
+        assert_eq!(tagged(frame, 0x107)[10..20], [10, 11, 0x81, 0, 1, 7, 12, 13, 14, 15]);
+    }
+}
