@@ -380,7 +380,7 @@ fn is_of_packet_or_tunnel(field: Field) -> bool {
     };
     match field.info().loc {
         Loc::Bits { word, .. } => is_counted(word.into()),
-        Loc::Wide(word) => is_counted(word.into()),
+        Loc::Wide(word) => is_counted(word),
         Loc::NwTos | Loc::ArpOp | Loc::TunMetadata(_) => true,
         Loc::InPort16 => false,
     }
