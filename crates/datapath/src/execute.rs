@@ -6,6 +6,7 @@
 //!
 //! - [`headers`]: finds the headers of a frame;
 //! - [`set`]: writes header fields and updates checksums;
+//! - [`chance`]: chooses packets at random;
 //! - [`encap`]: pushes and pops the outermost header;
 //! - [`meter`]: applies the bands of a meter;
 //! - [`nested`]: runs nested lists of actions;
@@ -14,6 +15,7 @@
 //! - [`tunnel`]: pushes and pops the outer headers of tunnels;
 //! - [`vlan`], [`mpls`], [`pbb`]: push and pop VLAN tags, MPLS labels and service instance tags.
 
+pub(crate) mod chance;
 mod encap;
 pub(crate) mod headers;
 pub(crate) mod meter;

@@ -12,6 +12,7 @@ use netdev::{pool, software};
 use packet::fragment::fragment;
 use packet::{Batch, Packet};
 
+use crate::execute::chance::Sampler;
 use crate::port::{Port, PortTable};
 use crate::shared::{CALLER_LANE, SharedState};
 use crate::tx::OwnTx;
@@ -34,8 +35,8 @@ pub(crate) struct Outputs {
     pub(crate) copies: Batch,
     /// See [`Outputs::take_too_long`].
     too_long: Vec<(Packet, usize)>,
-    /// Randomness for sampling actions.
-    pub(crate) rng: Rng,
+    /// Chooses packets for sampling actions.
+    pub(crate) sampler: Sampler,
 }
 
 impl Outputs {
@@ -52,7 +53,7 @@ impl Outputs {
             touched: Vec::new(),
             copies: Batch::new(),
             too_long: Vec::new(),
-            rng: Rng::from_entropy(),
+            sampler: Sampler::new(Rng::from_entropy()),
         }
     }
 

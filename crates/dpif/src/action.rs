@@ -7,6 +7,7 @@ use conntrack::Action as Ct;
 use flow::{Field, FlowKey};
 use packet::wire::NshRepr;
 use protocols::Protocol;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A shared list of actions, executed in order.
@@ -116,7 +117,7 @@ pub enum DpAction {
     CtClear,
     /// Sends the packet in its current state to controllers.
     Controller(Arc<ControllerUpcall>),
-    /// Samples the packet in its current state for IPFIX collectors.
+    /// Samples the packet in its current state for collectors of IPFIX or sFlow.
     Observe(Arc<Observe>),
     /// Queues the packet in its current state for a protocol of the switch.
     Punt(Punt),
@@ -283,6 +284,38 @@ pub enum Collectors {
     Bridge,
     /// A collector set, named by an action of a flow.
     Set(SampledFlow),
+    /// The collectors of sFlow.
+    Sflow(Arc<SampledWay>),
+}
+
+/// What becomes of a packet that is sampled for sFlow on its arrival.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct SampledWay {
+    /// Its VLAN tag after all actions: priority and VLAN id, 0 without a tag.
+    pub vlan_tci: u16,
+    /// Its output interface, in the encoding of sFlow.
+    pub output: u32,
+    /// MPLS label stack entries that are pushed, the outermost first.
+    pub labels: Vec<u32>,
+    /// The tunnel that it leaves through, if that is its only output.
+    pub tunnel: Option<SentTunnel>,
+}
+
+/// The outer headers that a packet gets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SentTunnel {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Destination port, 0 without one.
+    pub dst_port: u16,
+    /// Type of service.
+    pub tos: u8,
+    /// Key of the tunnel, if it has one.
+    pub key: Option<u64>,
 }
 
 /// The parameters of an action that samples the packets of a flow.

@@ -23,7 +23,7 @@ pub mod upcall;
 
 pub use action::{
     Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, Punt, SETTABLE_IN_NSH, SamplePoint,
-    SampledFlow, TunnelOutput,
+    SampledFlow, SampledWay, SentTunnel, TunnelOutput,
 };
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
 pub use connections::{ConnectionFilter, Connections};

@@ -177,6 +177,10 @@ fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
     out.write_str("userspace(pid=0,")?;
     match &what.collectors {
         Collectors::Bridge => write!(out, "ipfix(output_port={port})")?,
+        Collectors::Sflow(way) => {
+            let (vid, pcp) = (way.vlan_tci & 0xfff, way.vlan_tci >> 13);
+            return write!(out, "sFlow(vid={vid},pcp={pcp},output={}),actions)", way.output);
+        }
         Collectors::Set(flow) => {
             let way = match flow.direction {
                 None => "",
@@ -465,6 +469,12 @@ mod tests {
         assert_eq!(text(flow(None), Some(7)), format!("{plain}7))"));
         assert_eq!(text(flow(Some(SamplePoint::Ingress)), None), format!("{plain}4294967295,ingress))"));
         assert_eq!(text(flow(Some(SamplePoint::Egress)), Some(7)), format!("{plain}7,egress))"));
+        let sflow = |vlan_tci, output| {
+            let way = crate::action::SampledWay { vlan_tci, output, ..Default::default() };
+            text(Collectors::Sflow(way.into()), None)
+        };
+        assert_eq!(sflow(0x7005, 1003), "userspace(pid=0,sFlow(vid=5,pcp=3,output=1003),actions)");
+        assert_eq!(sflow(0, 0x4000_0100), "userspace(pid=0,sFlow(vid=0,pcp=0,output=1073742080),actions)");
         let tunnel = |with_headers| Some(TunnelOutput { port: PortNo(3), with_headers });
         assert_eq!(through(flow(None), Some(7), tunnel(false)), format!("{plain}7))"));
         assert_eq!(through(flow(None), Some(7), tunnel(true)), format!("{plain}7),tunnel_out_port=7)"));

@@ -3,6 +3,8 @@
 use crate::conn::Connections;
 use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
+use crate::export::netflow::NetflowExport;
+use crate::export::sflow::SflowExport;
 use crate::gate::Gate;
 use crate::ipfix::Running;
 use crate::revalidate::Change;
@@ -53,6 +55,10 @@ pub struct Ofproto {
     pub(crate) tlvs: Mutex<TlvTable>,
     /// The IPFIX exporters, if there are any.
     pub(crate) ipfix: ArcSwapOption<Running>,
+    /// The sFlow agent, if there is one.
+    pub(crate) sflow: ArcSwapOption<SflowExport>,
+    /// The NetFlow exporter, if there is one.
+    pub(crate) netflow: ArcSwapOption<NetflowExport>,
 }
 
 #[derive(Debug, Default)]
@@ -277,6 +283,8 @@ impl Ofproto {
             },
             tlvs: Mutex::default(),
             ipfix: ArcSwapOption::default(),
+            sflow: ArcSwapOption::default(),
+            netflow: ArcSwapOption::default(),
         }
     }
 
@@ -328,7 +336,7 @@ impl Ofproto {
         }
     }
 
-    fn rebuild_edited(&self, edited: &Edited) {
+    pub(crate) fn rebuild_edited(&self, edited: &Edited) {
         if let Some(switch) = self.switch() {
             switch.rebuild(self.id, edited);
         }

@@ -1,5 +1,6 @@
 //! Applies the effects of packets beside their forwarding.
 
+use crate::export::netflow::Counted;
 use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
 use base::Millis;
@@ -26,11 +27,13 @@ impl Switch {
     }
 
     /// Applies the effects and addresses of a flow for packets that the datapath counted.
-    pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, packets: u64, bytes: u64, used: Millis) {
+    pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, counted: Counted) {
+        let Counted { packets, bytes, used, .. } = counted;
         if packets == 0 {
             return;
         }
         self.apply(effects, packets, bytes, used, Seen::Earlier);
+        self.count_for_netflow(effects, counted);
         let net = self.network();
         for seen in uses.iter() {
             let (bridge, vlan, mac) = seen.mac;
@@ -81,6 +84,8 @@ impl Switch {
                         self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                     }
                 }
+                // It needs the flags of TCP: see `count_for_netflow`.
+                Effect::NetFlow(_) => {}
                 Effect::LockMac { bridge, vlan, mac } => {
                     let net = self.network();
                     let Some(bridge) = net.bridges.get(bridge) else { continue };

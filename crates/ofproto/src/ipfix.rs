@@ -144,6 +144,7 @@ impl Running {
                 let exporting = self.bridge.as_ref()?;
                 Some(Collecting { exporting, settings, domain: *domain, point: *point, way: None })
             }
+            Collectors::Sflow(_) => None,
             Collectors::Set(flow) => {
                 let (exporting, settings) = (self.sets.get(&flow.set)?, self.settings.sets.get(&flow.set)?);
                 let SampledFlow { domain, point, direction: way, .. } = *flow;
@@ -241,8 +242,11 @@ fn stats(exporting: &Exporting, collector_set_id: u32) -> IpfixStats {
 }
 
 impl Switch {
-    /// Queues a packet from `port` for an exporter, if that exporter exists.
+    /// Queues a packet from `port` for an exporter or an sFlow agent, if that exists.
     pub(crate) fn report_to_collectors(&self, port: DpPort, what: &Observe, packet: &Packet) {
+        if let Collectors::Sflow(way) = &what.collectors {
+            return self.sample_for_sflow(port, what, way, packet);
+        }
         let Some(running) = self.bridge(what.bridge).and_then(|bridge| bridge.ipfix.load_full()) else { return };
         let Some(collecting) = running.collecting(&what.collectors) else { return };
         let key = self.sampled_key(packet);
@@ -302,7 +306,7 @@ impl Switch {
     }
 
     /// The tunnel port of the bridge that received a packet from the datapath's port of tunnels.
-    fn tunnel_port(&self, bridge: u32, port: DpPort, packet: &Packet, tunnel: &Tunnel) -> Option<PortNo> {
+    pub(crate) fn tunnel_port(&self, bridge: u32, port: DpPort, packet: &Packet, tunnel: &Tunnel) -> Option<PortNo> {
         // The packet may have got or lost its Ethernet header since.
         let types = match packet.l3_type {
             None => [PacketType::Ethernet, PacketType::Layer3],
@@ -314,10 +318,10 @@ impl Switch {
         owner.filter(|(owner, _)| *owner == bridge).map(|(_, no)| no)
     }
 
-    /// Updates the exporters' view of the ports, if there are exporters.
+    /// Updates the exporters' and agents' view of the ports, if there are any.
     pub(crate) fn update_exporter_ports(&self) {
         let bridges = self.bridges();
-        if bridges.iter().all(|bridge| bridge.ipfix.load().is_none()) {
+        if bridges.iter().all(|bridge| bridge.ipfix.load().is_none() && bridge.sflow.load().is_none()) {
             return;
         }
         let mut interfaces = Interfaces::default();

@@ -2,6 +2,7 @@
 
 use crate::bridge::{Edited, Ofproto};
 use crate::conn::Budget;
+use crate::export::ExportWorker;
 use crate::features::{Ct, Features, Set};
 use crate::gate::Workers;
 use crate::held::Held;
@@ -47,6 +48,7 @@ pub struct Switch {
     pub(crate) bundle_budget: Arc<Budget>,
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
+    pub(crate) export: ExportWorker,
     pub(crate) protocols: Protocols,
     options: Mutex<OptionSpace>,
     pub(crate) held: Mutex<Held>,
@@ -92,6 +94,7 @@ impl Switch {
             bundle_budget: Arc::default(),
             tls: Arc::default(),
             ipfix: Worker::default(),
+            export: ExportWorker::default(),
             options: Mutex::default(),
             held: Mutex::default(),
         }
@@ -262,6 +265,8 @@ impl Switch {
         self.rebuild(id, &Edited::default());
         if let Some(bridge) = &bridge {
             bridge.set_ipfix(IpfixSettings::default());
+            bridge.set_sflow(None);
+            bridge.set_netflow(None);
         }
         if let Some(bridge) = bridge {
             bridge.clear_tlvs(self);

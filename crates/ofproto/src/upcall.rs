@@ -2,6 +2,7 @@
 //! the datapath's threads, several at a time.
 
 use crate::effects::Seen;
+use crate::export::netflow::Counted;
 use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, DropReason, Millis};
@@ -9,7 +10,8 @@ use dpif::{
     ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Punt, Upcall, UpcallHandler,
     UpcallReply,
 };
-use flow::{FlowKey, Sparse, Steps};
+use flow::extract::ipproto;
+use flow::{Field, FlowKey, Sparse, Steps};
 use packet::Packet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -98,6 +100,7 @@ impl UpcallHandler for Switch {
         let translation = self.translate_now(upcall.key);
         let is_held = self.hold(&upcall, &translation.verdict);
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
+        self.count_for_netflow(&translation.verdict.effects, counted(&upcall, now));
         // The addresses that this packet taught are a change like any other, and newer than the flow: the next pass revalidates
         // it. A failed translation is cached like any other: it is the most expensive one to repeat.
         let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
@@ -124,6 +127,7 @@ impl UpcallHandler for Switch {
         let now = self.clock().now();
         let is_held = self.hold(&upcall, &translation.verdict);
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
+        self.count_for_netflow(&translation.verdict.effects, counted(&upcall, now));
         let (key, generation) = (Sparse::new(upcall.key), translation.generation);
         let remembered = self.revalidation.remember(shard, id, key.clone(), translation.finish(), now);
         Some(self.reply(id, key, generation, remembered).held(is_held))
@@ -155,6 +159,12 @@ impl UpcallHandler for Switch {
     fn check(&self, _port: DpPort, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
         self.check_flow(key, id, actions)
     }
+}
+
+/// A packet that missed the cache, as it counts for NetFlow.
+fn counted(upcall: &Upcall<'_>, used: Millis) -> Counted {
+    let tcp_flags = if upcall.key.ip_proto() == ipproto::TCP { upcall.key.get(Field::TcpFlags) as u16 } else { 0 };
+    Counted { packets: 1, bytes: upcall.packet.len() as u64, tcp_flags, used }
 }
 
 /// The time of last use in the statistics, or `otherwise`.

@@ -5,8 +5,8 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
-    lacp, link, lldp, mac_table, mirrors, mtu, qos, queues, spanning_tree, statistics, timeout_policies, tuning,
-    unsupported, versions, vlan, zone_limits,
+    lacp, link, lldp, mac_table, mirrors, mtu, netflow, qos, queues, sflow, spanning_tree, statistics,
+    timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -249,6 +249,8 @@ level!(
         flood_vlans::FloodVlans,
         mirrors::Mirrors,
         ipfix::Ipfix,
+        sflow::Sflow,
+        netflow::Netflow,
         controllers::Controllers,
         in_band::InBand,
     ]

@@ -5,8 +5,11 @@ use crate::devices::{Devices, Dp};
 use crate::interface::{Behind, RunningInterface};
 use crate::underlay::HostUnderlay;
 use base::PortNo;
+use netdev_linux::routes::Follower;
 use ofproto::Ofproto;
+use routes::Router;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A running bridge.
@@ -36,6 +39,18 @@ impl Drop for RunningBridge {
 }
 
 impl RunningBridge {
+    /// The addresses of a device of the host, or of a dummy.
+    pub fn addresses_of(&self, device: &str) -> Vec<IpAddr> {
+        let known = self.underlay.with_router(|router| router.addresses(device));
+        if !known.is_empty() {
+            return known.into_iter().map(|(ip, _)| ip).collect();
+        }
+        // The kernel's addresses may not have been read yet.
+        let mut router = Router::default();
+        router.replace_kernel(Follower::open().and_then(|mut kernel| kernel.addresses()).unwrap_or_default());
+        router.addresses(device).into_iter().map(|(ip, _)| ip).collect()
+    }
+
     /// Makes the bridge's switch, without ports and settings.
     pub fn new(name: &str, datapath_type: &str, devices: &Devices) -> Result<Self, String> {
         let dp = devices.datapath(datapath_type)?;

@@ -92,6 +92,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         config: PortConfig::default(),
         live: true,
         mac: MacAddr::ZERO,
+        ifindex: 0,
         tunnel: None,
         bundle: None,
     };
@@ -121,6 +122,8 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         dhcp_to_local: false,
         queue_marks: Default::default(),
         ipfix: None,
+        sflow: None,
+        netflow: false,
         mirrors: None,
         flood_vlans: None,
     };

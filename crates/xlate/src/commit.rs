@@ -11,7 +11,7 @@
 use crate::ct::is_translated;
 use crate::encap::{Pushed, TEB};
 use crate::translate::Xlate;
-use dpif::DpAction;
+use dpif::{Collectors, DpAction};
 use flow::{Field, FlowKey, Loc, Prereq, layout};
 use smallvec::SmallVec;
 
@@ -404,6 +404,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
             _ => 32,
         },
         DpAction::Controller(what) => 64 + what.userdata.len(),
+        DpAction::Observe(what) if matches!(what.collectors, Collectors::Sflow(_)) => 44,
         DpAction::Observe(what) => 40 + if what.tunnel.is_some_and(|tunnel| tunnel.with_headers) { 8 } else { 0 },
         DpAction::Punt(_) | DpAction::SlowPath => 24,
         DpAction::Held => 0,

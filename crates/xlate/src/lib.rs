@@ -32,6 +32,7 @@ pub mod mac;
 mod meters;
 pub mod mirror;
 pub mod model;
+mod monitor;
 mod normal;
 mod numbered;
 mod output;
@@ -61,12 +62,14 @@ pub use mac::MacTable;
 pub use meters::{Meter, Meters};
 pub use mirror::{Mirror, MirrorOut, Mirrors};
 pub use model::{
-    Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
+    Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, Sflow, TableMiss,
+    VlanMode,
 };
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
 pub use underlay::{Endpoint, Route, Tunnels, Underlay};
 pub use verdict::{
-    Dependency, Effect, Fork, Learned, Lookup, Resolve, Trace, TranslationError, Verdict, Written, WrittenWord,
+    CountedFlow, Dependency, Effect, Fork, Learned, Lookup, Resolve, Trace, TranslationError, Verdict, Written,
+    WrittenWord,
 };

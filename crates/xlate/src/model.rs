@@ -76,6 +76,10 @@ pub struct Bridge {
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
+    /// Sampling for sFlow collectors, if there are any.
+    pub sflow: Option<Sflow>,
+    /// True if the bridge's IPv4 flows are counted for NetFlow collectors.
+    pub netflow: bool,
     /// The DSCP that packets get which leave a port through a queue, by port and queue (Queue:dscp).
     pub queue_marks: Arc<QueueMarks>,
     /// The mirrors, if there are any.
@@ -124,6 +128,15 @@ pub struct Ipfix {
     pub explicit_drops: bool,
 }
 
+/// Sampling of received packets for sFlow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sflow {
+    /// The probability with which a packet is sampled, [`u32::MAX`] for always.
+    pub probability: u32,
+    /// True if a drop follows the datapath actions where the last one samples.
+    pub explicit_drops: bool,
+}
+
 /// The treatment of packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableMiss {
@@ -150,6 +163,8 @@ pub struct Port {
     pub live: bool,
     /// Its Ethernet address.
     pub mac: MacAddr,
+    /// Index of its interface, 0 if it has none.
+    pub ifindex: u32,
     /// The configuration of a tunnel port.
     pub tunnel: Option<Arc<Config>>,
     /// The bundle it is in, as in [`Bridge::bundles`].

@@ -219,6 +219,7 @@ impl<'a> Xlate<'a> {
                 self.normal_output(frame, bundle);
             }
         }
+        self.note_flood();
     }
 
     /// Outputs the frame to a bundle, tagged as the bundle's mode asks for.

@@ -135,11 +135,13 @@ impl Xlate<'_> {
                     && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
+                    self.note_output(port);
                     self.emit(action);
                     return self.mirror_egress(port);
                 }
                 self.commit();
                 self.sample_egress(dp_port);
+                self.note_output(port);
                 if let Some(max_len) = self.mirroring.snaplen {
                     self.emit(DpAction::Trunc(max_len.into()));
                 }
@@ -215,6 +217,7 @@ impl Xlate<'_> {
         if !self.count_resubmit() {
             return;
         }
+        self.note_patch_output(port);
         self.out.effects.push(Effect::Patch { from: (self.pos.bridge.id, port.no), to: (peer_bridge, peer_port) });
         self.on_a_copy(Scope::Patch, |x| {
             x.packet.key.set_in_port(peer_port);

@@ -1,4 +1,4 @@
-//! Sampling for IPFIX collectors: by the action `sample`, or of all packets that enter or leave a bridge.
+//! Sampling for IPFIX collectors (monitor.rs: for sFlow collectors): by the action `sample`, or of all packets that enter or leave a bridge.
 
 use crate::model::PortOut;
 use crate::trace::NodeKind;
@@ -85,8 +85,19 @@ impl Xlate<'_> {
         output: Option<DpPort>,
         tunnel: Option<TunnelOutput>,
     ) {
-        self.out.observed = true;
         self.out.explicit_drops |= self.pos.bridge.ipfix.as_ref().is_some_and(|ipfix| ipfix.explicit_drops);
+        self.emit_sample(probability, collectors, output, tunnel);
+    }
+
+    /// Emits the action that samples the packet.
+    pub(crate) fn emit_sample(
+        &mut self,
+        probability: u32,
+        collectors: Collectors,
+        output: Option<DpPort>,
+        tunnel: Option<TunnelOutput>,
+    ) {
+        self.out.observed = true;
         let what = Observe { bridge: self.pos.bridge.id, collectors, output, tunnel, forwarded: false };
         let report = DpAction::Observe(what.into());
         if probability == u32::MAX {

@@ -10,6 +10,7 @@ use crate::freeze::{Freeze, Unseen};
 use crate::learn::FinTimeout;
 use crate::mac::MacKey;
 use crate::model::{Bridge, BridgeId};
+use crate::monitor::Outputs;
 use crate::pipeline::Frame;
 use crate::restored::Restored;
 use crate::verdict::{Dependency, Effect, TranslationError, Written, WrittenWord};
@@ -121,6 +122,8 @@ pub(crate) struct Output {
     pub(crate) explicit_drops: bool,
     /// True if each packet takes the slow path.
     pub(crate) slow: bool,
+    /// What flow monitoring reports of the packet's outputs.
+    pub(crate) outputs: Outputs,
 }
 
 /// Requests of an action to the code around it.

@@ -6,6 +6,7 @@ use crate::commit::Pending;
 use crate::freeze::Unseen;
 use crate::mirror::Mirroring;
 use crate::model::{Bridge, BridgeId, Network, PortConfig};
+use crate::monitor::Outputs;
 use crate::scope::Saved;
 use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
@@ -149,6 +150,7 @@ pub(crate) fn translate_key<'a>(
         if !begin(x) || matches!(start, Start::Tables) && !x.admit(bridge, in_port) {
             return;
         }
+        let monitored = x.begin_monitoring(bridge, in_port);
         x.sample_ingress();
         x.mirroring.at_ingress = bridge.mirrors.is_some() && matches!(start, Start::Tables);
         x.process_in_bridge(bridge, start);
@@ -156,6 +158,7 @@ pub(crate) fn translate_key<'a>(
         if matches!(start, Start::Tables) {
             x.restrict(bridge, in_port);
         }
+        x.end_monitoring(bridge, monitored);
     })
 }
 
@@ -239,6 +242,7 @@ impl<'a> Xlate<'a> {
                 observed: false,
                 explicit_drops: false,
                 slow: false,
+                outputs: Outputs::default(),
             },
             control: Control::default(),
             usage: Usage::default(),

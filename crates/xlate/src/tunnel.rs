@@ -268,6 +268,7 @@ impl<'a> Xlate<'a> {
         };
         let headers = template.header_len() as i32 - if framing == Framing::Pop { ETHERNET } else { 0 };
         let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template, in_key });
+        let counted = self.note_tunnel_output(port, &config, &outer);
         self.on_a_copy(Scope::Patch, |x| {
             if x.packet.key.get(Field::PktMark) != mark.into() {
                 x.write(Field::PktMark, mark.into(), u32::MAX.into());
@@ -289,6 +290,7 @@ impl<'a> Xlate<'a> {
             x.out.effects.push(Effect::Headers(-headers));
             x.packet.hashed = hashed;
         });
+        self.out.outputs = counted;
     }
 
     /// The tunnel fields of the packet at a port, and the mark of the outer packet.

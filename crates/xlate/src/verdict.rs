@@ -141,6 +141,8 @@ pub enum Effect {
         /// The entries that the packet may add or change.
         learning: Learning,
     },
+    /// A packet of a flow that NetFlow counts.
+    NetFlow(Arc<CountedFlow>),
     /// A mirror selected the packet: the counters of the mirror.
     Mirror(Arc<Counters>),
     /// A group was executed.
@@ -160,6 +162,17 @@ pub enum Effect {
         /// Hard timeout in seconds.
         hard_timeout: u16,
     },
+}
+
+/// A flow that a bridge counts for NetFlow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedFlow {
+    /// The bridge.
+    pub bridge: BridgeId,
+    /// The flow.
+    pub flow: netflow::Flow,
+    /// Where its packets go.
+    pub output: netflow::Output,
 }
 
 /// A neighbour whose Ethernet address is wanted.
@@ -219,6 +232,7 @@ impl PartialEq for Effect {
             (Self::Snoop { bridge, ip, mac, learning }, Self::Snoop { bridge: b, ip: i, mac: m, learning: l }) => {
                 (bridge, ip, mac, learning) == (b, i, m, l)
             }
+            (Self::NetFlow(a), Self::NetFlow(b)) => a == b,
             (Self::Mirror(a), Self::Mirror(b)) => Arc::ptr_eq(a, b),
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
@@ -239,6 +253,7 @@ impl PartialEq for Effect {
                 | Self::Resolve(_)
                 | Self::Neighbour { .. }
                 | Self::Snoop { .. }
+                | Self::NetFlow(_)
                 | Self::Mirror(_)
                 | Self::Group(_)
                 | Self::Bucket(..)

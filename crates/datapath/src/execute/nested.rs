@@ -68,11 +68,16 @@ impl Executor<'_> {
         fate: Fate,
         last: bool,
     ) -> Fate {
-        let rng = &mut self.outputs.rng;
-        // Compares with a random number below 2^32; the maximum probability always holds.
-        let certain = u64::from(probability == u32::MAX);
+        let chosen = self.outputs.sampler.choose(probability, packets.len());
+        if chosen.is_empty() && !last {
+            return fate;
+        }
+        let (mut chosen, mut at) = (chosen.into_iter().peekable(), 0);
         let lists = [actions, &[]];
-        let parts = split_batch(packets, lists, last, |_| rng.next_u64() >> 32 < u64::from(probability) + certain);
+        let parts = split_batch(packets, lists, last, |_| {
+            at += 1;
+            chosen.next_if_eq(&(at - 1)).is_some()
+        });
         self.parts(parts, lists, level, fate, last)
     }
 

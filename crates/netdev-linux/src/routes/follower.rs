@@ -102,6 +102,14 @@ impl Follower {
         Err(io::Error::from_raw_os_error(libc::EAGAIN))
     }
 
+    /// All links and addresses, without routes, of which there may be many.
+    pub fn addresses(&mut self) -> io::Result<Vec<KernelChange>> {
+        let mut out = Vec::new();
+        self.dump_one(RTM_GETLINK, 16, &mut out)?;
+        self.dump_one(RTM_GETADDR, 8, &mut out)?;
+        Ok(out)
+    }
+
     /// Dumps the objects of one type and all families. Returns whether the dump is consistent.
     fn dump_one(&mut self, request: u16, header_len: usize, out: &mut Vec<KernelChange>) -> io::Result<bool> {
         self.seq = self.seq.wrapping_add(1).max(1);

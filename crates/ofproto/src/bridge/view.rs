@@ -30,6 +30,8 @@ impl Ofproto {
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
+            sflow: self.sflow.load().as_ref().and_then(|agent| agent.view()),
+            netflow: self.netflow.load().is_some(),
             queue_marks: Arc::clone(&state.queue_marks),
             mirrors: state.mirrors.clone(),
             flood_vlans: state.flood_vlans.clone(),
@@ -87,6 +89,7 @@ fn port_view(no: PortNo, port: &OfPort, bundle: Option<Arc<Bundle>>, old: Option
         config: port.config,
         live: port.is_live(),
         mac: port.spec.mac,
+        ifindex: crate::export::sflow::ifindex(port),
         tunnel: port.spec.tunnel.clone(),
         bundle,
     }

@@ -34,12 +34,12 @@ impl Interfaces {
     }
 
     /// The bridge's port with this device, or its first tunnel behind this port of the datapath.
-    pub(super) fn device(&self, bridge: BridgeId, port: DpPort) -> Interface {
+    pub(crate) fn device(&self, bridge: BridgeId, port: DpPort) -> Interface {
         self.devices.get(&(bridge, port)).cloned().unwrap_or_default()
     }
 
     /// A tunnel port of the bridge.
-    pub(super) fn tunnel(&self, bridge: BridgeId, port: PortNo) -> (Interface, Option<TunnelKind>) {
+    pub(crate) fn tunnel(&self, bridge: BridgeId, port: PortNo) -> (Interface, Option<TunnelKind>) {
         self.tunnels.get(&(bridge, port)).cloned().unwrap_or_default()
     }
 }

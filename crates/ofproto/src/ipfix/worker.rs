@@ -130,7 +130,7 @@ impl Worker {
     }
 
     /// The descriptions of ports in records.
-    pub(super) fn interfaces(&self) -> Guard<Arc<Interfaces>> {
+    pub(crate) fn interfaces(&self) -> Guard<Arc<Interfaces>> {
         self.interfaces.load()
     }
 

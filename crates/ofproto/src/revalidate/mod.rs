@@ -36,6 +36,7 @@ pub(crate) use translation::{Basis, RULES_MAX, Uses};
 pub(crate) use ukeys::{Entered, Fresh};
 pub use workers::THREADS_MAX as REVALIDATORS_MAX;
 
+use crate::export::netflow::Counted;
 use crate::switch::Switch;
 use base::Millis;
 use dpif::{DpAction, DpFlowStats, FlowId};
@@ -223,7 +224,9 @@ impl Switch {
         if let Some(mut known) = known {
             let (packets, bytes) = known.take(stats);
             let used = crate::upcall::used_or(&stats, known.installed);
-            self.push(&known.effects, &known.uses, packets, bytes, used);
+            let counted = Counted { packets, bytes, tcp_flags: stats.tcp_flags, used };
+            self.push(&known.effects, &known.uses, counted);
+            self.end_for_netflow(&known.effects);
         }
     }
 

@@ -4,6 +4,7 @@ use super::Passing;
 use super::retranslate::{Job, Outcome};
 use super::translation::Changes;
 use super::ukeys::{Shard, Ukey, Ukeys};
+use crate::export::netflow::Counted;
 use crate::switch::Switch;
 use crate::upcall::used_or;
 use base::Millis;
@@ -386,12 +387,13 @@ impl Switch {
             }
             if packets > 0 {
                 let Ukey { effects, uses, .. } = known;
-                pushed.push((Arc::clone(effects), Arc::clone(uses), packets, bytes, used));
+                let counted = Counted { packets, bytes, tcp_flags: stats.tcp_flags, used };
+                pushed.push((Arc::clone(effects), Arc::clone(uses), counted));
             }
         }
         drop(shard);
-        for (effects, uses, packets, bytes, used) in pushed {
-            self.push(&effects, &uses, packets, bytes, used);
+        for (effects, uses, counted) in pushed {
+            self.push(&effects, &uses, counted);
         }
         (stay, go)
     }

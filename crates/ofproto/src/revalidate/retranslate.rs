@@ -3,6 +3,7 @@
 use super::normalise::have_same_effect;
 use super::translation::{Effects, SharedTranslation, Uses};
 use super::ukeys::{Fresh, Ukey};
+use crate::export::netflow::Counted;
 use crate::switch::Switch;
 use classifier::LATEST;
 use dpif::{DpActions, DpFlowEntry, Dpif, FlowId};
@@ -167,7 +168,8 @@ impl Switch {
         known.recent += packets;
         let (effects, uses, installed) = (Arc::clone(&known.effects), Arc::clone(&known.uses), known.installed);
         drop(shard);
-        self.push(&effects, &uses, packets, bytes, crate::upcall::used_or(&entry.stats, installed));
+        let used = crate::upcall::used_or(&entry.stats, installed);
+        self.push(&effects, &uses, Counted { packets, bytes, tcp_flags: entry.stats.tcp_flags, used });
     }
 
     /// Replaces the flow with this id. Returns false if it was removed meanwhile.

@@ -10,6 +10,7 @@ mod control;
 mod dependencies;
 mod dumps;
 mod errors;
+mod export;
 mod flow_mods;
 mod ipfix;
 mod long_changes;

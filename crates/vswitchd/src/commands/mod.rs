@@ -2,6 +2,7 @@
 //!
 //! - [`autoattach`]: LLDP; [`bond`]: bonds; [`connectivity`]: BFD and CFM; [`fdb`]: learned addresses; [`lacp`]: LACP; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connection tracking; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
+//! - [`flow_monitoring`]: sFlow and NetFlow;
 //! - [`qos`]: queues of ports; [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
@@ -20,6 +21,7 @@ mod dpctl_ports;
 mod drops;
 mod dummy;
 pub(crate) mod fdb;
+pub(crate) mod flow_monitoring;
 pub(crate) mod lacp;
 mod memory;
 mod offload;

@@ -12,8 +12,10 @@ use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
+use super::netflow::Netflow;
 use super::qos::{IngressPolicing, Qos};
 use super::queues::Queues;
+use super::sflow::Sflow;
 use super::spanning_tree::{LinkType, PortSpec, SpanningTree, SpanningTreePort, SpanningTreePortSpec};
 use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
@@ -498,7 +500,7 @@ fn in_band_control() {
     assert_eq!((spec.unwrap().queue, warnings), (None, vec![]));
     assert_eq!(config(&[("disable-in-band", "true")]), (None, vec![]));
     let (spec, warnings) = config(&[("in-band-queue", "3")]);
-    assert_eq!((spec.unwrap().queue, warnings.len()), (Some(3), 0));
+    assert_eq!((spec.unwrap().queue, warnings), (Some(3), vec![]));
     let (spec, warnings) = config(&[("in-band-queue", "x")]);
     assert_eq!((spec.unwrap().queue, warnings.len()), (None, 1));
     let queue = bridge_of::<Controllers>(&other_config(&[("controller-queue-size", "512")]));
@@ -638,6 +640,50 @@ fn packet_threads() {
     assert!(threads.cpus.is_empty() && threads.sleep_us_max == 9);
     assert_eq!(threads.policy, Policy { isolate: false, ..Policy::default() });
     assert_eq!(warnings, ["switch: other_config:pmd-cpu-mask is \"x\", which is not a hexadecimal number"]);
+}
+
+#[test]
+fn sflow() {
+    let bridge = json!({"sflow": ["uuid", id(20)]});
+    let read =
+        |row: serde_json::Value| with_more::<Sflow>(&bridge, &json!({ "sFlow": { id(20): { "initial": row } } }));
+    let (spec, warnings) = read(json!({ "targets": ["set", ["10.0.0.1:99", "10.0.0.2", "nobody"]], "agent": "eth1" }));
+    let spec = spec.unwrap();
+    assert_eq!(spec.targets, [([10, 0, 0, 1], 99).into(), ([10, 0, 0, 2], 6343).into()].into());
+    assert_eq!((spec.sampling, spec.header_bytes, spec.polling_secs), (400, 128, 30));
+    assert_eq!((spec.agent.as_deref(), spec.explicit_drops), (Some("eth1"), false));
+    assert_eq!(warnings, ["bridge br0: sFlow: target \"nobody\" is not an address"]);
+    let (spec, warnings) = read(json!({ "targets": "10.0.0.1", "sampling": 0, "header": -1, "polling": 7 }));
+    let spec = spec.unwrap();
+    assert_eq!((spec.sampling, spec.header_bytes, spec.polling_secs), (0, 128, 7));
+    assert_eq!(warnings, ["bridge br0: sFlow: header is -1, which is not between 0 and 1024; 128 is used"]);
+    let (spec, warnings) = read(json!({ "targets": "nobody" }));
+    assert_eq!((spec, warnings.len()), (None, 2));
+    assert_eq!(bridge_of::<Sflow>(&json!({})).0, None);
+}
+
+#[test]
+fn netflow() {
+    let bridge = json!({"netflow": ["uuid", id(20)]});
+    let read =
+        |row: serde_json::Value| with_more::<Netflow>(&bridge, &json!({ "NetFlow": { id(20): { "initial": row } } }));
+    let (settings, warnings) = read(json!({ "targets": "10.0.0.1:2055" }));
+    let settings = settings.unwrap();
+    assert_eq!(settings.targets, [([10, 0, 0, 1], 2055).into()].into());
+    assert_eq!((settings.engine_id, settings.engine_type, settings.active_timeout_secs), (None, None, Some(600)));
+    assert!(warnings.is_empty() && !settings.add_id_to_interface);
+    let row = |id: u8, secs: i32| json!({ "targets": "10.0.0.1:2055", "engine_id": id, "active_timeout": secs, "add_id_to_interface": true });
+    let (settings, warnings) = read(row(130, -1));
+    let settings = settings.unwrap();
+    assert_eq!((settings.engine_id, settings.active_timeout_secs), (Some(130), None));
+    assert_eq!(
+        warnings,
+        ["bridge br0: NetFlow port mangling may conflict with another vswitch, choose an engine id less than 128"]
+    );
+    let (settings, warnings) = read(row(127, 5));
+    assert_eq!((settings.unwrap().active_timeout_secs, warnings.len()), (Some(5), 0));
+    let (settings, warnings) = read(json!({ "targets": "10.0.0.1" }));
+    assert_eq!((settings, warnings.len()), (None, 2));
 }
 
 #[test]

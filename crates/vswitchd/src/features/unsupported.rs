@@ -52,14 +52,12 @@ impl Feature for OfBridge {
     const NAME: &'static str = "unsupported-bridge";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge {
-            NETFLOW, SFLOW, MCAST_SNOOPING_ENABLE, NAME,
+            MCAST_SNOOPING_ENABLE, NAME,
         }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) {
         let (what, row) = (rows.what(), rows.bridge);
-        reader.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
-        reader.unsupported(&what, row, bridge::SFLOW, "sFlow");
         for column in [bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 reader.warn(format!("{what}: {} is set, which is not supported", column.name()));

@@ -198,7 +198,20 @@ impl Flooding {
                 };
                 let (no, name) = (PortNo(no), format!("p{no}").into());
                 let config = PortConfig::default();
-                (no, Port { no, name, out, config, live: true, mac: MacAddr::ZERO, tunnel: None, bundle: None })
+                (
+                    no,
+                    Port {
+                        no,
+                        name,
+                        out,
+                        config,
+                        live: true,
+                        mac: MacAddr::ZERO,
+                        ifindex: 0,
+                        tunnel: None,
+                        bundle: None,
+                    },
+                )
             };
             for (no, end) in (1..).zip(ports) {
                 if let End::Device(n) = end {

@@ -7,6 +7,7 @@ mod cases;
 mod ct;
 mod limits;
 mod mirrors;
+mod monitor;
 mod naive;
 mod overlay;
 mod ports;
@@ -147,6 +148,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
                         config: PortConfig::default(),
                         live: true,
                         mac: MacAddr::ZERO,
+                        ifindex: if n == 2 { 1002 } else { 0 },
                         tunnel: None,
                         bundle: None,
                     },
@@ -182,6 +184,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
+            sflow: None,
+            netflow: false,
             mirrors: None,
             flood_vlans: None,
         };

@@ -79,7 +79,17 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
     let port = |no: u32, out, tunnel| {
         let no = PortNo(no);
         let name = format!("t{no}").into();
-        Port { no, name, out, config: PortConfig::default(), live: true, mac: OWN_MAC, tunnel, bundle: None }
+        Port {
+            no,
+            name,
+            out,
+            config: PortConfig::default(),
+            live: true,
+            mac: OWN_MAC,
+            ifindex: 0,
+            tunnel,
+            bundle: None,
+        }
     };
     let with_ports = |bridge: &Bridge, id: BridgeId, name: &str, ports: Vec<Port>| {
         let mut new = Bridge {
