@@ -77,6 +77,7 @@ fn main() -> io::Result<()> {
         "routing",
         (0..60).map(|_| (0..8).flat_map(|_| routing_message(&mut of_routing)).collect::<Vec<u8>>()),
     )?;
+    seeds.put_all("lacp", lacp_frames())?;
     seeds.put_all("lldp", lldp_frames())?;
     seeds.put_all("spanning_tree", bpdus())?;
     seeds.put_all("bfd", bfd_frames())?;
@@ -143,6 +144,23 @@ fn bpdus() -> Vec<Vec<u8>> {
     let each: Vec<_> = all.enumerate().map(event).collect();
     let both = [0, 1].map(|protocol| [&[protocol][..], &each.concat()].concat());
     each.into_iter().map(|event| [&[0][..], &event].concat()).chain(both).collect()
+}
+
+/// LACPDUs for two members with the prefixes of the target: of one partner, of two, and a malformed one.
+fn lacp_frames() -> Vec<Vec<u8>> {
+    let frame = |head: u8, system: u8, key: u16, port: u16| {
+        let state = lacp::State(0x3f);
+        let system = base::MacAddr([2, 0, 0, 0, 0, system]);
+        let actor = lacp::Info { system_priority: 1000, system, key, port_priority: 1, port, state };
+        let frame = lacp::Pdu { actor, partner: lacp::Info::default() }.frame(base::MacAddr::ZERO);
+        [&[head, frame.len() as u8][..], &frame].concat()
+    };
+    let mut cut = frame(0, 1, 7, 1);
+    cut.truncate(60);
+    vec![
+        [frame(0, 1, 7, 1), frame(1, 1, 7, 2), frame(0xfe, 1, 7, 1)].concat(),
+        [frame(0, 1, 7, 1), frame(1, 9, 7, 2), frame(0xff, 9, 8, 2), cut].concat(),
+    ]
 }
 
 /// Three LLDP frames with length prefixes: a new neighbour, its shutdown, and a neighbour that answers mappings.

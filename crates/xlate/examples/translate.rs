@@ -124,7 +124,6 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         ipfix: None,
         sflow: None,
         netflow: false,
-        queue_marks: Default::default(),
         mirrors: None,
         flood_vlans: None,
     };
