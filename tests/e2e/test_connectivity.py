@@ -110,7 +110,8 @@ def test_cfm_with_open_vswitch(ends, extended):
 
 
 class Frr:
-    """FRR's zebra and bfdd on a host, from the folder FLOWSTONE_FRR into which its packages are unpacked."""
+    """FRR's zebra and bfdd on a host, from the folder FLOWSTONE_FRR into which Debian's packages frr, libyang2 and libjson-c5 are
+    unpacked (`apt-get download`, `dpkg -x`)."""
 
     def __init__(self, host, root):
         self.host, self.root = host, root

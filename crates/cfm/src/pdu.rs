@@ -153,7 +153,7 @@ mod tests {
         ));
         assert_eq!(CCM.frame(SOURCE, DESTINATION, 0), sent);
         assert_eq!(Ccm::parse(&sent), Ok((CCM, SOURCE)));
-        let sent = bytes(&format!("012320000030aa55aa55000f810000058902000104460000005100015d44"));
+        let sent = bytes("012320000030aa55aa55000f810000058902000104460000005100015d44");
         assert_eq!(Ccm { sequence: 0x51, ..CCM }.frame(SOURCE, EXTENDED_DESTINATION, 5)[..26], sent[..26]);
         let extended = Ccm {
             sequence: 0x49,

@@ -500,7 +500,7 @@ fn in_band_control() {
     assert_eq!((spec.unwrap().queue, warnings), (None, vec![]));
     assert_eq!(config(&[("disable-in-band", "true")]), (None, vec![]));
     let (spec, warnings) = config(&[("in-band-queue", "3")]);
-    assert_eq!((spec.unwrap().queue, warnings.len()), (Some(3), 1));
+    assert_eq!((spec.unwrap().queue, warnings), (Some(3), vec![]));
     let (spec, warnings) = config(&[("in-band-queue", "x")]);
     assert_eq!((spec.unwrap().queue, warnings.len()), (None, 1));
     let queue = bridge_of::<Controllers>(&other_config(&[("controller-queue-size", "512")]));

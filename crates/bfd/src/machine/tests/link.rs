@@ -14,6 +14,9 @@ struct Quality {
     spread_ms: u64,
 }
 
+/// When a frame arrives, its number, the end that it arrives at, and its bytes.
+type Arrival = (Millis, u64, usize, Vec<u8>);
+
 const PERFECT: Quality = Quality { loss_percent: 0, repeat_percent: 0, delay_ms: 1, spread_ms: 0 };
 const CUT: Quality = Quality { loss_percent: 100, ..PERFECT };
 
@@ -21,7 +24,7 @@ const CUT: Quality = Quality { loss_percent: 100, ..PERFECT };
 struct Link {
     ends: [Bfd; 2],
     quality: [Quality; 2],
-    frames: BinaryHeap<Reverse<(Millis, u64, usize, Vec<u8>)>>,
+    frames: BinaryHeap<Reverse<Arrival>>,
     count: u64,
     now: Millis,
     rng: Rng,
@@ -194,8 +197,8 @@ tally::proptest! {
             u64::from(status.rx_interval_ms) * u64::from(status.remote_multiplier)
         });
         let last = link.now;
-        for end in 0..2 {
-            prop_assert!(link.status(end).state != State::Up || link.status(end).detection.since(last) <= detection[end]);
+        for (end, detection) in detection.iter().enumerate() {
+            prop_assert!(link.status(end).state != State::Up || link.status(end).detection.since(last) <= *detection);
         }
         link.run(detection[0].max(detection[1]));
         prop_assert!(link.states().iter().all(|state| *state < State::Up));

@@ -73,7 +73,8 @@ fn refused_packets_change_nothing() {
     driven.take_lines();
     let before = driven.status();
     let is = before.discriminator;
-    let changes: [(&str, fn(&mut Control, u32)); 4] = [
+    type Change = fn(&mut Control, u32);
+    let changes: [(&str, Change); 4] = [
         ("Incorrect your_disc.", |control, is| control.your_discriminator = is ^ 1),
         ("Null your_disc.", |control, _| control.your_discriminator = 0),
         ("Null your_disc.", |control, _| (control.your_discriminator, control.state) = (0, State::Init)),

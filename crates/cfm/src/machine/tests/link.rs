@@ -16,13 +16,16 @@ struct Quality {
     spread_ms: u64,
 }
 
+/// When a frame arrives, its number, the end that it arrives at, and its bytes.
+type Arrival = (Millis, u64, usize, Vec<u8>);
+
 const PERFECT: Quality = Quality { loss_percent: 0, repeat_percent: 0, delay_ms: 1, spread_ms: 0 };
 const CUT: Quality = Quality { loss_percent: 100, ..PERFECT };
 
 struct Link {
     ends: [Cfm; 2],
     quality: [Quality; 2],
-    frames: BinaryHeap<Reverse<(Millis, u64, usize, Vec<u8>)>>,
+    frames: BinaryHeap<Reverse<Arrival>>,
     count: u64,
     now: Millis,
     rng: Rng,
