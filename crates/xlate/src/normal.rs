@@ -51,7 +51,7 @@ pub(crate) struct Classified<'a> {
     received: [(u16, u16); 2],
 }
 
-impl Xlate<'_> {
+impl<'a> Xlate<'a> {
     /// Forwards as a plain learning switch.
     pub(crate) fn normal(&mut self) {
         let bridge = self.pos.bridge;
