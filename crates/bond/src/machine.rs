@@ -79,7 +79,7 @@ impl Bonds {
         &self.published
     }
 
-    /// Makes these the bonds. Those that exist already keep their states as far as the settings allow. The next poll
+    /// Makes these the bonds. Existing ones keep their states as far as the settings allow. The next poll
     /// publishes the decisions of new ones.
     pub fn configure(&mut self, settings: BTreeMap<Arc<str>, Settings>, now: Millis) {
         let mut out = Outcome::default();

@@ -51,7 +51,7 @@ pub struct BondSettings {
     pub members: BTreeMap<BridgePort, MemberSettings>,
 }
 
-/// Who begins (IEEE 802.1AX-2020 6.4.1).
+/// The part that a bond takes in a negotiation (IEEE 802.1AX-2020 6.4.1, LACP_Activity).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
     /// Sends LACPDUs unsolicited.

@@ -39,7 +39,7 @@ struct State {
     applied: Option<Applied>,
 }
 
-/// What is set up.
+/// The current configuration.
 #[derive(Debug)]
 struct Applied {
     kind: String,

@@ -27,10 +27,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
-use xlate::mac::{MacEntry, MacTableFull};
 use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
 use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Snooping, Tables, VlanMode};
 
+mod addresses;
 mod view;
 
 /// Rate limit of log messages about fragments: messages per minute, and burst.
@@ -477,68 +477,11 @@ impl Ofproto {
         }
     }
 
-    /// Sets the limits of the MAC table.
-    pub fn configure_macs(&self, max_entries: usize, aging_secs: u32) {
-        if self.macs.write().configure(max_entries, aging_secs) {
-            self.changed(Change::Bridge(self.id));
-        }
-    }
-
-    /// Adds a static address, and returns the entry that it replaces, if that is a different one.
-    pub fn add_static_mac(&self, vlan: u16, mac: MacAddr, port: PortNo) -> Result<Option<MacEntry>, MacTableFull> {
-        let (replaced, changed) = self.macs.write().add_static(vlan, mac, port, self.now())?;
-        for (vlan, mac) in changed {
-            self.changed(Change::Mac { bridge: self.id, vlan, mac });
-        }
-        Ok(replaced)
-    }
-
-    /// Removes a static address, and returns true if it existed.
-    pub fn remove_static_mac(&self, vlan: u16, mac: MacAddr) -> bool {
-        let existed = self.macs.write().remove_static(vlan, mac);
-        if existed {
-            self.changed(Change::Mac { bridge: self.id, vlan, mac });
-        }
-        existed
-    }
-
-    /// Removes all learned addresses.
-    pub fn flush_macs(&self) {
-        if self.macs.write().flush() {
-            self.changed(Change::Bridge(self.id));
-        }
-    }
-
     /// Sets the state of a port in the spanning tree, and reports it to controllers.
     pub(crate) fn set_tree_state(&self, port: PortNo, tree: TreeState) {
         let Some(port) = self.port(port) else { return };
         *port.tree.lock() = tree;
         self.send_port_state(&port);
-    }
-
-    /// Removes the addresses learned on a port, of one VLAN or of all.
-    pub(crate) fn flush_port(&self, port: PortNo, vlan: Option<u16>) {
-        match vlan {
-            Some(vlan) => {
-                let removed = self.macs.write().flush_vlan(port, vlan);
-                self.macs_changed(removed);
-            }
-            None => {
-                if self.macs.write().flush_port(port) {
-                    self.changed(Change::Bridge(self.id));
-                }
-            }
-        }
-    }
-
-    /// Moves the addresses learned on one port to another one.
-    pub(crate) fn move_macs(&self, from: PortNo, to: PortNo) {
-        let moved = self.macs.write().move_port(from, to);
-        self.macs_changed(moved);
-    }
-
-    fn macs_changed(&self, keys: Vec<xlate::mac::MacKey>) {
-        keys.into_iter().for_each(|(vlan, mac)| self.changed(Change::Mac { bridge: self.id, vlan, mac }));
     }
 
     /// Sets ports and bundles to exactly these, and returns what changed. See [`Ofproto::edit_ports`].
@@ -603,12 +546,12 @@ impl Ofproto {
             };
             state.ports.insert(port.spec.no, port);
         }
+        let moved: Vec<_> = bundles.iter().filter_map(|bundle| state.new_place(bundle)).collect();
         let is_forgotten = |new: &&BundleSpec| {
             state.bundles.get(&new.name).is_some_and(|old| crate::multicast::is_forgotten(old, new))
         };
         let mut forgotten: Vec<_> = bundles.iter().filter(is_forgotten).map(|new| new.name.clone()).collect();
         forgotten.extend_from_slice(&removed_bundles);
-        let moved: Vec<_> = bundles.iter().filter_map(|bundle| state.new_place(bundle)).collect();
         removed_bundles.iter().for_each(|name| state.remove_bundle(name));
         bundles.into_iter().for_each(|bundle| state.insert_bundle(bundle));
         drop(state);

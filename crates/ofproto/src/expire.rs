@@ -123,11 +123,11 @@ impl Ofproto {
                 break;
             }
         }
-        self.age_multicast(now);
         let unlocked = self.macs().write().unlock(now);
         for (vlan, mac) in unlocked {
             self.changed(Change::Mac { bridge: self.id(), vlan, mac });
         }
+        self.age_multicast(now);
         let mut over = self.expirable.0.lock().take_expired(now);
         over.sort_unstable_by_key(|(rule, _)| rule.versions.added());
         over.chunks(EXPIRED_AT_ONCE).flat_map(|some| self.remove_rules(some)).collect()

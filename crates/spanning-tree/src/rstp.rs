@@ -70,13 +70,13 @@ impl Rstp {
             root_port: None,
             ports: Vec::new(),
         };
-        bridge.adopt(settings);
+        bridge.take_parameters(settings);
         bridge.update_roles();
         bridge
     }
 
     /// Takes the parameters that are valid; others stay as they are (17.14).
-    fn adopt(&mut self, settings: &RstpSettings) {
+    fn take_parameters(&mut self, settings: &RstpSettings) {
         let fits = |max_age: u64, forward_delay: u64| 2 * (forward_delay - 1) >= max_age;
         let seconds = |time: u16| u64::from(time / 256);
         let (mut max_age, mut forward_delay) = (seconds(self.own_times.max_age), seconds(self.own_times.forward_delay));
@@ -104,7 +104,7 @@ impl Rstp {
         now: Millis,
     ) {
         let hold_count = self.hold_count;
-        self.adopt(settings);
+        self.take_parameters(settings);
         self.id = BridgeId::new(settings.priority & 0xf000, settings.address);
         let restart = std::mem::replace(&mut self.version, settings.version) != settings.version;
         let current = |number| Some(self.ports.iter().find(|port| port.number == number)?.id.0 & 0xfff);

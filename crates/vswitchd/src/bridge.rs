@@ -6,13 +6,10 @@
 
 use crate::confinement::Confinement;
 use crate::devices::Devices;
-use crate::feature::{Counts, Event, Feature, Report, Settings};
+use crate::feature::{Counts, Event, Report, Settings};
 use crate::features::address::PortAddress;
-use crate::features::bond::{Bond, BondSpec};
 use crate::features::controllers::Controllers;
 use crate::features::identity::{self, Identity};
-use crate::features::lacp::{Lacp, LacpSpec, Member, MemberSpec};
-use crate::features::lldp::{Lldp, LldpSpec};
 use crate::features::mtu::{self, Mtu};
 use crate::features::qos::Qos;
 use crate::features::vlan::Vlan;
@@ -23,17 +20,18 @@ use crate::ofport::{Claim, Numbers};
 use crate::protocol_settings::{Enabled, Marks};
 use crate::references::{Location, References};
 use crate::running::RunningBridge;
-use base::{BridgePort, MacAddr, PortNo};
+use base::{MacAddr, PortNo};
 use ofproto::PortEdits;
 use ofproto::bridge::PortChange;
 use ovsdb::Uuid;
 use ovsdb_client::Transaction;
 use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
-use protocols::Protocol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xlate::PortOut;
+
+mod protocols;
 
 /// The bridge and port of the peer, by the names of a patch port's interface and of the peer that it names.
 pub type PeerOf<'a> = &'a dyn Fn(&str, &str) -> Option<(u32, PortNo)>;
@@ -222,47 +220,6 @@ impl Bridge {
     /// The row of the port of an interface.
     pub fn port_row(&self, interface: &str) -> Option<Ref<db::Port>> {
         self.ports.get(&self.interfaces.get(interface)?.port).map(|port| port.row)
-    }
-
-    /// The port of the bridge that an interface is, once it is open and has a number.
-    pub fn bridge_port(&self, interface: &str) -> Option<BridgePort> {
-        let port = self.running.interfaces.get(interface)?.ofport?;
-        Some(BridgePort { bridge: self.running.ofproto.id(), port })
-    }
-
-    /// The interfaces with a protocol, and the settings of its feature.
-    pub(crate) fn specs<F>(&self, protocol: Protocol) -> impl Iterator<Item = (&str, &F::Spec)>
-    where
-        F: Feature<Level = InterfaceLevel>,
-    {
-        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<F>());
-        self.enabled.interfaces(protocol).filter_map(move |name| Some((name, spec(name)?)))
-    }
-
-    /// The interfaces with LLDP.
-    pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
-        let spec = |name: &str| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
-        self.enabled.interfaces(Protocol::LLDP).filter_map(move |name| Some((name, spec(name)?)))
-    }
-
-    /// The ports with LACP: name, settings and interfaces.
-    pub fn lacp(&self) -> impl Iterator<Item = (&str, &LacpSpec, &[String])> {
-        let ports = self.enabled.ports(Protocol::LACP).filter_map(|row| self.ports.get(row));
-        ports.map(|port| (port.name.as_str(), port.settings.spec::<Lacp>(), port.interfaces.as_slice()))
-    }
-
-    /// The settings of LACP of an interface.
-    pub fn lacp_member(&self, interface: &str) -> Option<MemberSpec> {
-        Some(*self.interfaces.get(interface)?.settings.spec::<Member>())
-    }
-
-    /// The bonds: name, settings and interfaces.
-    pub fn bonds(&self) -> impl Iterator<Item = (&str, &BondSpec, &[String])> {
-        let of = move |row: &Uuid| {
-            let port = self.ports.get(row)?;
-            Some((port.name.as_str(), port.settings.spec::<Bond>(), port.interfaces.as_slice()))
-        };
-        self.enabled.ports(Protocol::BOND).filter_map(of)
     }
 
     /// Adds the interfaces to the work whose device changed or could not be opened.

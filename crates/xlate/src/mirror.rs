@@ -67,7 +67,7 @@ pub struct Mirrors {
     /// By number.
     all: Vec<Option<Mirror>>,
     /// Of each mirror, those with the same destination.
-    alike: Vec<Set>,
+    duplicates: Vec<Set>,
     /// The mirrors that select all bundles.
     of_all: Set,
     by_bundle: HashMap<Arc<str>, Selection, RandomState>,
@@ -89,7 +89,7 @@ impl Mirrors {
     /// order of their numbers.
     pub fn new(mut all: Vec<Option<Mirror>>) -> Self {
         all.truncate(MAX_MIRRORS);
-        let mut mirrors = Self { alike: vec![0; all.len()], ..Self::default() };
+        let mut mirrors = Self { duplicates: vec![0; all.len()], ..Self::default() };
         for (n, mirror) in all.iter().enumerate().filter_map(|(n, mirror)| Some((n, mirror.as_ref()?))) {
             let bit = 1 << n;
             mirrors.of_all |= if mirror.select_all { bit } else { 0 };
@@ -98,8 +98,9 @@ impl Mirrors {
             if let MirrorOut::Port(name) = &mirror.out {
                 mirrors.entry(name).is_output = true;
             }
-            let is_alike = |other: &Option<Mirror>| other.as_ref().is_some_and(|other| other.out == mirror.out);
-            mirrors.alike[n] = all.iter().enumerate().fold(0, |set, (i, other)| set | u32::from(is_alike(other)) << i);
+            let has_same_output = |other: &Option<Mirror>| other.as_ref().is_some_and(|other| other.out == mirror.out);
+            mirrors.duplicates[n] =
+                all.iter().enumerate().fold(0, |set, (i, other)| set | u32::from(has_same_output(other)) << i);
         }
         mirrors.all = all;
         mirrors
@@ -190,11 +191,13 @@ impl Xlate<'_> {
         while rest != 0 {
             let n = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let (Some(Some(mirror)), Some(alike)) = (mirrors.all.get(n), mirrors.alike.get(n)) else { continue };
+            let (Some(Some(mirror)), Some(duplicates)) = (mirrors.all.get(n), mirrors.duplicates.get(n)) else {
+                continue;
+            };
             if self.is_selected(mirror, bundle) {
-                self.mirroring.mirrored.sent |= alike;
+                self.mirroring.mirrored.sent |= duplicates;
                 self.out.effects.push(Effect::Mirror(Arc::clone(&mirror.counters)));
-                self.send_copy(mirror, bundle, *alike);
+                self.send_copy(mirror, bundle, *duplicates);
                 // Sending the copy may have sent further ones.
                 rest &= !self.mirroring.mirrored.sent;
             }
@@ -255,10 +258,10 @@ impl Xlate<'_> {
     }
 
     /// Sends a copy to the destination of a mirror. The copy is of no use to the mirrors with the same destination.
-    fn send_copy(&mut self, mirror: &Mirror, bundle: &Bundle, alike: Set) {
+    fn send_copy(&mut self, mirror: &Mirror, bundle: &Bundle, duplicates: Set) {
         let bridge = self.pos.bridge;
         let snaplen = std::mem::replace(&mut self.mirroring.snaplen, mirror.snaplen.filter(|n| *n < u16::MAX));
-        self.mirroring.mirrored.copy_of.push((bridge.id, alike));
+        self.mirroring.mirrored.copy_of.push((bridge.id, duplicates));
         match &mirror.out {
             MirrorOut::Port(name) => match bridge.bundles.get(&**name) {
                 Some(out) if leaves_as_it_came(bundle, out) => self.output_bundle(out),
@@ -377,7 +380,7 @@ fn is_of_packet_or_tunnel(field: Field) -> bool {
     };
     match field.info().loc {
         Loc::Bits { word, .. } => is_counted(word.into()),
-        Loc::Wide(word) => is_counted(word.into()),
+        Loc::Wide(word) => is_counted(word),
         Loc::NwTos | Loc::ArpOp | Loc::TunMetadata(_) => true,
         Loc::InPort16 => false,
     }

@@ -31,7 +31,7 @@ pub struct Snooping {
 }
 
 /// The role of an IP packet to a multicast address.
-enum Kind {
+enum PacketRole {
     /// A report, or a message that a listener leaves.
     Report,
     /// A query, or another message of IGMP; with the note for the trace.
@@ -67,18 +67,18 @@ impl<'a> Xlate<'a> {
         }
         let mut egress = Egress::default();
         match self.kind_of_multicast(frame).ok_or(NO_MULTICAST)? {
-            Kind::ForAll(note) => return Err(note),
-            Kind::Report => {
+            PacketRole::ForAll(note) => return Err(note),
+            PacketRole::Report => {
                 self.add_routers(frame, snooping, &mut egress);
                 self.add_report_ports(frame, &mut egress);
             }
-            Kind::Data(group) if is_for_all(group) => return Err("RFC4541: section 2.1.2, item 2, flooding"),
-            Kind::Data(group) if self.add_members(frame, snooping, group, &mut egress) => {
+            PacketRole::Data(group) if is_for_all(group) => return Err("RFC4541: section 2.1.2, item 2, flooding"),
+            PacketRole::Data(group) if self.add_members(frame, snooping, group, &mut egress) => {
                 self.add_flooded(frame, &mut egress);
                 self.add_routers(frame, snooping, &mut egress);
             }
-            Kind::Data(_) if snooping.flood_unregistered => return Err("unregistered multicast, flooding"),
-            Kind::Data(_) => {
+            PacketRole::Data(_) if snooping.flood_unregistered => return Err("unregistered multicast, flooding"),
+            PacketRole::Data(_) => {
                 self.add_routers(frame, snooping, &mut egress);
                 self.add_flooded(frame, &mut egress);
             }
@@ -88,7 +88,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// Returns the role of the packet, if it is IP.
-    fn kind_of_multicast(&mut self, frame: &Classified<'_>) -> Option<Kind> {
+    fn kind_of_multicast(&mut self, frame: &Classified<'_>) -> Option<PacketRole> {
         match self.packet.key.eth_type() {
             ethertype::IPV4 if self.read_bits(Field::IpProto, 0xff) == u128::from(ipproto::IGMP) => {
                 // Each packet is translated, so that its type need not be in the megaflow's mask.
@@ -97,19 +97,19 @@ impl<'a> Xlate<'a> {
                 Some(match igmp_type {
                     igmp::V1_REPORT | igmp::V2_REPORT | igmp::V2_LEAVE | igmp::V3_REPORT => {
                         self.learn_multicast(frame);
-                        Kind::Report
+                        PacketRole::Report
                     }
                     other => {
                         if other == igmp::QUERY {
                             self.learn_multicast(frame);
                         }
-                        Kind::ForAll("multicast traffic, flooding")
+                        PacketRole::ForAll("multicast traffic, flooding")
                     }
                 })
             }
             ethertype::IPV4 => {
                 let dst = self.read_bits(Field::Ipv4Dst, u128::MAX) as u32;
-                Some(Kind::Data(Ipv4Addr::from(dst).into()))
+                Some(PacketRole::Data(Ipv4Addr::from(dst).into()))
             }
             ethertype::IPV6 => {
                 let icmp_type =
@@ -118,9 +118,9 @@ impl<'a> Xlate<'a> {
                     self.out.slow = true;
                     self.learn_multicast(frame);
                     let is_query = icmp_type == mld::QUERY;
-                    return Some(if is_query { Kind::ForAll("MLD query, flooding") } else { Kind::Report });
+                    return Some(if is_query { PacketRole::ForAll("MLD query, flooding") } else { PacketRole::Report });
                 }
-                Some(Kind::Data(Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX)).into()))
+                Some(PacketRole::Data(Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX)).into()))
             }
             _ => None,
         }

@@ -86,16 +86,6 @@ pub enum Effect {
         /// The port.
         port: PortNo,
     },
-    /// A message of IGMP or MLD was received, in a bridge with multicast snooping. Only the packet itself teaches: the
-    /// effect applies where the packet is at hand.
-    Multicast {
-        /// Bridge that learns.
-        bridge: BridgeId,
-        /// VLAN.
-        vlan: u16,
-        /// Name of the bundle that received the packet.
-        bundle: Arc<str>,
-    },
     /// A gratuitous ARP packet has shown where an address is: for a while, no bond learns it from such packets.
     LockMac {
         /// Bridge that learned.
@@ -111,6 +101,16 @@ pub enum Effect {
         loads: Arc<bond::Loads>,
         /// The bucket.
         bucket: u8,
+    },
+    /// A message of IGMP or MLD was received, in a bridge with multicast snooping. Only the packet itself teaches: the
+    /// effect applies where the packet is at hand.
+    Multicast {
+        /// Bridge that learns.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Name of the bundle that received the packet.
+        bundle: Arc<str>,
     },
     /// A packet crossed from a patch port to its peer.
     Patch {
@@ -226,14 +226,14 @@ impl PartialEq for Effect {
             (Self::LearnMac { bridge, vlan, mac, port }, Self::LearnMac { bridge: b, vlan: v, mac: m, port: p }) => {
                 (bridge, vlan, mac, port) == (b, v, m, p)
             }
-            (Self::Multicast { bridge, vlan, bundle }, Self::Multicast { bridge: b, vlan: v, bundle: n }) => {
-                (bridge, vlan, bundle) == (b, v, n)
-            }
             (Self::LockMac { bridge, vlan, mac }, Self::LockMac { bridge: b, vlan: v, mac: m }) => {
                 (bridge, vlan, mac) == (b, v, m)
             }
             (Self::BondLoad { loads, bucket }, Self::BondLoad { loads: l, bucket: b }) => {
                 Arc::ptr_eq(loads, l) && bucket == b
+            }
+            (Self::Multicast { bridge, vlan, bundle }, Self::Multicast { bridge: b, vlan: v, bundle: n }) => {
+                (bridge, vlan, bundle) == (b, v, n)
             }
             (Self::Patch { from, to }, Self::Patch { from: f, to: t }) => (from, to) == (f, t),
             (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
@@ -258,9 +258,9 @@ impl PartialEq for Effect {
             (
                 Self::Lookup { .. }
                 | Self::LearnMac { .. }
-                | Self::Multicast { .. }
                 | Self::LockMac { .. }
                 | Self::BondLoad { .. }
+                | Self::Multicast { .. }
                 | Self::Patch { .. }
                 | Self::Tunnel { .. }
                 | Self::Headers(_)

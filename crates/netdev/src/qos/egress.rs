@@ -34,12 +34,12 @@ const ETHERNET_HEADER: u64 = 14;
 #[derive(Debug, Default)]
 pub(super) struct Egress {
     is_active: AtomicBool,
-    shared: Arc<Shared>,
+    shared: Arc<EgressState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct EgressState {
     origin: Instant,
     state: Mutex<State>,
     /// Notified when packets were queued, or the stage is another one.
@@ -87,13 +87,13 @@ struct Htb {
     created: BTreeMap<u32, Instant>,
 }
 
-impl Default for Shared {
+impl Default for EgressState {
     fn default() -> Self {
         Self { origin: Instant::now(), state: Mutex::default(), wake: Condvar::new() }
     }
 }
 
-impl Shared {
+impl EgressState {
     fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
@@ -378,7 +378,7 @@ enum Next {
 }
 
 /// Sends what a port's shaper admits, until there is none any more.
-fn send_shaped(shared: &Shared, mut tx: Box<dyn Tx>) {
+fn send_shaped(shared: &EgressState, mut tx: Box<dyn Tx>) {
     let mut batch = Batch::new();
     loop {
         let mut state = shared.state.lock();

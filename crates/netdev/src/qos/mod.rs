@@ -73,7 +73,7 @@ pub trait DeviceQos {
     /// Sets up QoS, or removes it with `None`. The same again changes nothing.
     fn set(&self, spec: Option<&QosSpec>) -> Result<(), QosError>;
 
-    /// What is set up, with counters.
+    /// The current configuration, with counters.
     fn report(&self) -> Option<QosReport>;
 }
 
@@ -107,7 +107,7 @@ impl PortQos {
         self.ingress.set(policing);
     }
 
-    /// What is set up, with counters.
+    /// The current configuration, with counters.
     pub fn report(&self) -> Option<QosReport> {
         self.egress.report()
     }

@@ -328,13 +328,13 @@ impl Changes {
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
             Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
             Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
+            Change::Bond(name) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name))),
             Change::MulticastGroup { bridge, vlan, group } => {
                 self.keys.insert(DependencyKey::MulticastGroup(bridge, vlan, group));
             }
             Change::MulticastRouters { bridge, vlan } => {
                 self.keys.insert(DependencyKey::MulticastRouters(bridge, vlan));
             }
-            Change::Bond(name) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name))),
             Change::PortState(port) => _ = self.keys.insert(DependencyKey::PortState(port)),
             Change::Tunnels => {
                 self.loosened = true;

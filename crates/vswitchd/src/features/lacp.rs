@@ -28,7 +28,7 @@ pub type LacpSpec = Option<PortLacp>;
 /// The settings of a port with LACP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortLacp {
-    /// Who begins.
+    /// The part that it takes in a negotiation.
     pub mode: Mode,
     /// The interval of LACPDUs that is requested from the partner.
     pub timeout: Timeout,

@@ -322,10 +322,10 @@ impl Follower<'_> {
                 continue;
             }
             self.selected += 1;
-            let alike: Vec<usize> = (0..mirrors.len()).filter(|i| mirrors[*i].out == mirror.out).collect();
-            frame.sent.extend(&alike);
+            let duplicates: Vec<usize> = (0..mirrors.len()).filter(|i| mirrors[*i].out == mirror.out).collect();
+            frame.sent.extend(&duplicates);
             let mut copy = frame.clone();
-            copy.copy_of.extend(alike.iter().map(|n| (frame.bridge, *n)));
+            copy.copy_of.extend(duplicates.iter().map(|n| (frame.bridge, *n)));
             copy.is_short = mirror.snaplen.is_some();
             match &mirror.out {
                 MirrorOut::Port(name) => {

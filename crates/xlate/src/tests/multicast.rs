@@ -154,7 +154,7 @@ pub(super) fn receivers<'a>(bridge: &'a Bridge, key: &FlowKey, vlan: u16) -> Opt
     } else {
         routers.chain(flagged(|f| f.traffic)).collect()
     };
-    // Nobody gets a frame twice.
+    // A bundle gets a frame once.
     let mut names = std::collections::BTreeSet::new();
     all.retain(|bundle| names.insert(Arc::clone(&bundle.name)));
     Some(all)

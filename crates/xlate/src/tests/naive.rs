@@ -261,11 +261,11 @@ impl<'a> Naive<'a> {
             {
                 continue;
             }
-            let is_alike = |i: &usize| self.mirrors[*i].as_ref().is_some_and(|other| other.out == mirror.out);
-            let alike: Vec<usize> = (0..self.mirrors.len()).filter(is_alike).collect();
+            let has_same_output = |i: &usize| self.mirrors[*i].as_ref().is_some_and(|other| other.out == mirror.out);
+            let duplicates: Vec<usize> = (0..self.mirrors.len()).filter(has_same_output).collect();
             let before = self.copy_of.len();
-            self.mirrored.extend(&alike);
-            self.copy_of.extend(&alike);
+            self.mirrored.extend(&duplicates);
+            self.copy_of.extend(&duplicates);
             let is_shortened = std::mem::replace(&mut self.is_shortened, mirror.snaplen.is_some());
             match &mirror.out {
                 MirrorOut::Port(name) => {

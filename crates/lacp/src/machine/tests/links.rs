@@ -8,6 +8,9 @@ use std::collections::BinaryHeap;
 
 const LINKS: u32 = 3;
 
+/// A frame under way: arrival, order, receiving end, port, bytes.
+type UnderWay = (Millis, u64, usize, u32, Vec<u8>);
+
 /// The links between port `n` of one end and port `n` of the other.
 struct Links {
     rng: Rng,
@@ -15,8 +18,7 @@ struct Links {
     repeated_percent: u64,
     delay_max_ms: u64,
     down: BTreeSet<u32>,
-    /// Frames under way: arrival, order, receiving end, port.
-    under_way: BinaryHeap<Reverse<(Millis, u64, usize, u32, Vec<u8>)>>,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
     order: u64,
 }
 

@@ -85,16 +85,12 @@ fn random_runs_equal_those_of_open_vswitch() {
     ] {
         compared += replay(name, recording);
     }
-    tally::report!("{compared} states");
-}
-
-#[test]
-#[ignore = "compares recordings of the folder LACP_RECORDINGS"]
-fn more_random_runs() {
-    let mut compared = 0;
-    for file in std::fs::read_dir(std::env::var_os("LACP_RECORDINGS").unwrap()).unwrap() {
-        let path = file.unwrap().path();
-        compared += replay(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+    // More of them, from a folder.
+    if let Some(folder) = std::env::var_os("LACP_RECORDINGS") {
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            compared += replay(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+        }
     }
     tally::report!("{compared} states");
 }
