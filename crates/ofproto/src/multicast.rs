@@ -170,7 +170,7 @@ impl Switch {
     }
 
     /// The lines of a trace about what its packet teaches, one for each effect [`Effect::Multicast`].
-    pub(crate) fn multicast_notes(&self, net: &Network, effects: &[Effect], packet: Option<&Packet>) -> Vec<String> {
+    pub(crate) fn multicast_notes(net: &Network, effects: &[Effect], packet: Option<&Packet>) -> Vec<String> {
         let all = effects.iter().filter(|effect| matches!(effect, Effect::Multicast { .. }));
         let Some(packet) = packet else { return all.map(|_| String::new()).collect() };
         let message = message_of(packet);

@@ -163,8 +163,7 @@ impl Ofproto {
             names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.to_string())).flatten()
         });
         let trace = verdict.trace.ok_or("nothing was traced")?;
-        let switch = self.switch().ok_or("bridge is being removed")?;
-        let mut multicast = switch.multicast_notes(net, &verdict.effects, packet).into_iter();
+        let mut multicast = Switch::multicast_notes(net, &verdict.effects, packet).into_iter();
         let traced = Traced {
             flow: text(key),
             final_flow: (trace.final_key != *key).then(|| text(&trace.final_key)),

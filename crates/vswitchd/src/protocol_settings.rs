@@ -124,7 +124,6 @@ impl Enabled {
         self.is_unreported = false;
     }
 
-    #[allow(dead_code)]
     /// Whether the bridge as a whole has a protocol.
     pub(crate) fn is_on_bridge(&self, protocol: Protocol) -> bool {
         self.bridge.contains(protocol)

@@ -85,7 +85,7 @@ impl ExportWorker {
     /// Reserves the lowest number of a sub-agent that is free.
     pub(super) fn reserve_sub_agent(&self) -> u32 {
         let mut used = self.sub_agents.lock();
-        let free = (0..).find(|number| !used.contains(number)).unwrap_or_default();
+        let free = (0..=u32::MAX).find(|number| !used.contains(number)).unwrap_or_default();
         used.insert(free);
         free
     }

@@ -50,6 +50,7 @@ impl<M: Configurable> Hosted<M> {
     }
 
     /// Carries out the effects of a change of the machine on the caller's thread.
+    #[allow(clippy::unused_self)] // The machine tells which protocol it is by its type alone.
     pub(crate) fn changed(&self, switch: &Switch) {
         switch.protocols.engine.poll(M::PROTOCOL);
     }

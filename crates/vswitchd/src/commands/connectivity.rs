@@ -72,12 +72,15 @@ fn sorted<S>(
     Ok(found)
 }
 
+/// Returns the state of a protocol on each port.
+type Statuses<S> = fn(&Switch) -> Vec<(BridgePort, S)>;
+
 /// Has a state forced on an interface, or on all.
 fn force<S>(
     devices: &Devices,
     args: &[String],
     error: &str,
-    (statuses, name): (fn(&Switch) -> Vec<(BridgePort, S)>, fn(&S) -> &String),
+    (statuses, name): (Statuses<S>, fn(&S) -> &String),
     force: impl Fn(&Switch, Vec<BridgePort>, Option<bool>),
 ) -> Result<String, String> {
     let (only, word) = match args {

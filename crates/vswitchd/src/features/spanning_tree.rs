@@ -114,9 +114,10 @@ impl Feature for SpanningTree {
             reader.warn(format!("{name}: {text}"));
         }
         let (what, config) = (rows.what(), row.get(bridge::OTHER_CONFIG));
-        let (flavour, key) = match has_rstp {
-            true => (spanning_tree::Flavour::Rstp(rstp(reader, &what, config)), "rstp-address"),
-            false => (spanning_tree::Flavour::Stp(stp(reader, &what, config)), "stp-system-id"),
+        let (flavour, key) = if has_rstp {
+            (spanning_tree::Flavour::Rstp(rstp(reader, &what, config)), "rstp-address")
+        } else {
+            (spanning_tree::Flavour::Stp(stp(reader, &what, config)), "stp-system-id")
         };
         let output = |mirror| Some(reader.find(mirror)?.get(mirror::OUTPUT_PORT)?.uuid());
         SpanningTreeSpec {

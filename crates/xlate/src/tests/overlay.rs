@@ -204,7 +204,7 @@ fn protocols_receive_the_frames_that_they_accept() {
     let cases = [
         (Protocol::CFM, 0x8902, 0x0180_c200_0030, Accepts { destination: to(0x30), ..Accepts::ALL }),
         (Protocol::LACP, 0x8809, 0x0180_c200_0002, Accepts::ALL),
-        (Protocol::STP, u16::from(flow::extract::DL_TYPE_NONE), 0x0180_c200_0000, Accepts::ALL),
+        (Protocol::STP, flow::extract::DL_TYPE_NONE, 0x0180_c200_0000, Accepts::ALL),
     ];
     for (protocol, eth_type, dst, accepts) in cases {
         let net = everywhere();
@@ -267,7 +267,7 @@ fn protocols_run_behind_patch_ports() {
     let mut key = frame(1, 0x88cc);
     key.set_in_port(PortNo::NONE);
     let sent = translate_from(&net, &net.bridges[&0], &key, Start::Protocol(*near), false);
-    assert_eq!(sent.actions, [at_peer.clone()]);
+    assert_eq!(sent.actions, std::slice::from_ref(&at_peer));
     // A far side that only learns forwards nothing.
     net.overlay.enable(DECIDING, &[(peer, Accepts::ALL)].into());
     net.overlay.set_state(DECIDING, &[(peer, LEARNING)]);
