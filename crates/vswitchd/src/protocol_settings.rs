@@ -123,11 +123,6 @@ impl Enabled {
     pub(crate) fn set_reported(&mut self) {
         self.is_unreported = false;
     }
-
-    /// Whether the bridge as a whole has a protocol.
-    pub(crate) fn is_on_bridge(&self, protocol: Protocol) -> bool {
-        self.bridge.contains(protocol)
-    }
 }
 
 /// Configures these protocols on all datapaths. A new protocol has a line here.
