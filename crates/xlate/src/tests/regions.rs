@@ -240,8 +240,9 @@ fn mirror(rng: &mut Rng) -> Mirror {
     let filter = (rng.below(3) == 0).then(|| {
         let filter = random_match(rng);
         let mut mask = filter.mask().clone();
-        // Filters have no ports and no tunnel options.
+        // Filters have no ports, no tunnel options and nothing of the pipeline.
         mask.0[..layout::REGS].fill(0);
+        mask.0[layout::DPHASH_ACTSET] = 0;
         mask.0[layout::PORTS] = 0;
         Box::new(Match::new(filter.key(), mask))
     });
