@@ -56,6 +56,7 @@ fn network(input: &mut Input<'_>) -> Network {
             config: PortConfig::default(),
             live: true,
             mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            ifindex: 0,
             tunnel: None,
             bundle: None,
         };
@@ -79,6 +80,10 @@ fn network(input: &mut Input<'_>) -> Network {
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
+            sflow: None,
+            netflow: false,
+            mirrors: None,
+            flood_vlans: None,
         };
         bridge.set_bundles((1..5).map(bundle));
         network.bridges.insert(id, Arc::new(bridge));
