@@ -218,8 +218,8 @@ impl Engine {
 
     fn run(&self) {
         while !self.stopped.load(Ordering::Acquire) {
-            let (now, began) = (self.clock.now(), Instant::now());
-            let turn = self.take_turn(now);
+            let began = Instant::now();
+            let (turn, now) = self.turn_now();
             let due = turn.deadline.map(|deadline| Duration::from_millis(deadline.since(now)));
             if turn.had_frames && !self.clock.is_stopped() {
                 std::thread::sleep(rest_after(began.elapsed(), due));
@@ -262,6 +262,7 @@ impl Engine {
     /// Runs one turn; returns the time of the next one, which is not later than `now` if frames remain. Called by tests
     /// instead of the engine's thread.
     pub fn turn(&self, now: Millis) -> Option<Millis> {
+        let _turning = self.turning.lock();
         let turn = self.take_turn(now);
         if turn.frames_remain { Some(now) } else { turn.deadline }
     }
@@ -269,13 +270,19 @@ impl Engine {
     /// Runs turns on the caller's thread until nothing is due now, or for a bounded number of turns: whoever moves the
     /// clock by hand has the machines follow before the next step.
     pub fn settle(&self) {
+        let is_settled = |(turn, now): &(Turn, Millis)| !turn.had_frames && !turn.is_due(*now);
+        let _ = (0..SETTLING_TURNS).map(|_| self.turn_now()).find(is_settled);
+    }
+
+    /// Runs a turn at the clock's time. The clock is read when no other turn is in progress: one may have taken long, or have been one
+    /// of many between which the clock was moved by hand.
+    fn turn_now(&self) -> (Turn, Millis) {
+        let _turning = self.turning.lock();
         let now = self.clock.now();
-        let is_settled = |turn: Turn| !turn.had_frames && !turn.is_due(now);
-        let _ = (0..SETTLING_TURNS).map(|_| self.take_turn(now)).find(|turn| is_settled(*turn));
+        (self.take_turn(now), now)
     }
 
     fn take_turn(&self, now: Millis) -> Turn {
-        let _turning = self.turning.lock();
         let machines: Vec<_> = self.machines.lock().iter().map(|(p, machine)| (*p, Arc::clone(machine))).collect();
         let mut due = Vec::new();
         self.timers.lock().advance(now, &mut due);
