@@ -1,10 +1,12 @@
 //! A hierarchical shaper of two levels, as `linux-htb` of ovs-vswitchd.conf.db(5): a root with a maximum rate, and classes
 //! below it. A class has a guaranteed rate and may borrow up to its maximum rate what others leave.
 //!
-//! The next packet is that of a class within its guaranteed rate if there is one, else of one that borrows; among these of
-//! the one with the smallest priority value, and among equals in turns whose length follows the guaranteed rates (deficit
-//! round robin). All of it stays below the maximum rates of root and class: a bucket is overdrawn by the end of one packet
-//! at most. The root's rate holds also if the guaranteed rates exceed it together.
+//! The shaper serves classes within their guaranteed rates first, and then classes that borrow. Of several such classes it
+//! serves the one with the smallest priority value. Classes of the same priority take turns by deficit round robin, and
+//! the length of a turn follows the guaranteed rate.
+//!
+//! Neither the root nor a class exceeds its maximum rate, except that the last packet may overdraw a bucket. The root's
+//! rate also holds if the sum of the guaranteed rates exceeds it.
 
 use crate::bucket::Bucket;
 use std::collections::{BTreeMap, VecDeque};
