@@ -106,6 +106,8 @@ drop_reasons! {
     ShaperQueueFull = "shaper-queue-full",
     /// Other fragments of its datagram did not come in time.
     IncompleteDatagram = "incomplete-datagram",
+    /// The datapath does not know the bond, or the bond has no member for the packet's bucket.
+    NoBond = "no-bond",
 }
 
 /// One counter a [`DropReason`].

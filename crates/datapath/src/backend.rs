@@ -3,8 +3,9 @@
 use crate::Datapath;
 use base::{DpPort, DropReason};
 use dpif::{
-    DpifError, EventLog, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, RoundWatch, ThreadConfig,
-    ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
+    BondId, BondTable, Bonds, DpifError, EventLog, LB_BUCKETS, Offload, OffloadInfo, PortInfo, PortStats, Ports,
+    RoundHistory, RoundWatch, ThreadConfig, ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls,
+    Usage,
 };
 use flow::ReceivedOptions;
 use netdev::qos::{Policing, QosReport, QosSpec};
@@ -157,6 +158,24 @@ impl Threads for Datapath {
 
     fn set_self_check(&self, every: u64) {
         self.set_self_check(every);
+    }
+}
+
+impl Bonds for Datapath {
+    fn bond_set(&self, id: BondId, table: &BondTable) {
+        self.bonds().set(id, table);
+    }
+
+    fn bond_del(&self, id: BondId) {
+        self.bonds().del(id);
+    }
+
+    fn bonds(&self) -> Vec<(BondId, BondTable)> {
+        self.bonds().all()
+    }
+
+    fn bond_take_loads(&self, id: BondId) -> Option<Box<[u64; LB_BUCKETS]>> {
+        self.bonds().take_loads(id)
     }
 }
 

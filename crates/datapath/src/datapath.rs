@@ -18,6 +18,7 @@ use packet::{Batch, Packet};
 use parking_lot::Mutex;
 use tunnel::header::{Pop, PortRange};
 
+use crate::bonds::Bonds;
 use crate::execute::{self, Context};
 use crate::forward::Forwarder;
 use crate::megaflow::IndexKind;
@@ -489,6 +490,13 @@ impl Drop for Datapath {
     }
 }
 
+impl Datapath {
+    /// The bonds that it balances.
+    pub(crate) fn bonds(&self) -> &Bonds {
+        &self.shared.bonds
+    }
+}
+
 impl Meters for Datapath {
     fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError> {
         self.shared.meters.add(config, self.shared.clock.now())
@@ -518,7 +526,7 @@ impl Dpif for Datapath {
             hash_algorithm_max: 1,
             mpls_depth_max: 3,
             tunnels: true,
-            balance_tcp: false,
+            balance_tcp: true,
             conntrack: true,
         }
     }

@@ -8,6 +8,7 @@
 //! - [`set`]: writes header fields and updates checksums;
 //! - [`chance`]: chooses packets at random;
 //! - [`encap`]: pushes and pops the outermost header;
+//! - [`lb_output`]: chooses the member of a bond for each packet;
 //! - [`meter`]: applies the bands of a meter;
 //! - [`nested`]: runs nested lists of actions;
 //! - [`path_mtu`]: answers packets that are too long for the path of their tunnel;
@@ -18,6 +19,7 @@
 pub(crate) mod chance;
 mod encap;
 pub(crate) mod headers;
+mod lb_output;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
@@ -179,6 +181,12 @@ impl<'a> Executor<'a> {
                 DpAction::Output(port) => {
                     fate = Fate::Settled;
                     self.output(packets, *port, trunc.take(), last);
+                }
+                DpAction::LbOutput(bond) => {
+                    fate = Fate::Settled;
+                    let are_kept = level.depth == 0 && lb_output::keep_packets(&actions[..start]);
+                    let keys = self.keys.filter(|_| are_kept);
+                    self.lb_output(packets, *bond, keys, trunc.take(), last);
                 }
                 DpAction::Trunc(len) => trunc = Some(*len as usize),
                 DpAction::Set { .. } => {

@@ -15,6 +15,7 @@
 //! - [`upcall`]: misses go through bounded queues of their ports to threads that call the [`dpif::UpcallHandler`];
 //! - [`execute`]: actions on packets, run together for packets with the same verdict;
 //! - [`meter`]: token buckets for the meter action;
+//! - [`bonds`]: the tables by which `lb_output` chooses members of bonds;
 //! - [`output`]: per-port transmit batches; [`tx`]: the transmit queues of a port.
 //!
 //! The fast path takes two kinds of locks: that of a meter, once for each batch sent through it, and that of the
@@ -24,6 +25,7 @@
 
 pub mod assign;
 mod backend;
+mod bonds;
 mod connections;
 mod datapath;
 mod execute;

@@ -12,6 +12,7 @@ use netdev::{pool, software};
 use packet::fragment::fragment;
 use packet::{Batch, Packet};
 
+use crate::bonds::BondCache;
 use crate::execute::chance::Sampler;
 use crate::port::{Port, PortTable};
 use crate::shared::{CALLER_LANE, SharedState};
@@ -19,6 +20,9 @@ use crate::tx::OwnTx;
 
 /// A batch of this many packets is sent before the end of the round, which bounds memory when packets are flooded.
 const EARLY: usize = 64;
+
+/// Number of empty batches that a lane keeps.
+const SPARE_MAX: usize = 8;
 
 /// The batches of one lane.
 #[derive(Debug)]
@@ -37,6 +41,10 @@ pub(crate) struct Outputs {
     too_long: Vec<(Packet, usize)>,
     /// Chooses packets for sampling actions.
     pub(crate) sampler: Sampler,
+    /// The bonds as the thread has seen them last.
+    pub(crate) bonds: BondCache,
+    /// Empty batches, kept for their memory.
+    spare: Vec<Batch>,
 }
 
 impl Outputs {
@@ -54,6 +62,21 @@ impl Outputs {
             copies: Batch::new(),
             too_long: Vec::new(),
             sampler: Sampler::new(Rng::from_entropy()),
+            bonds: BondCache::default(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Returns an empty batch, with memory if one was given back.
+    pub(crate) fn spare(&mut self) -> Batch {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes a batch back, which loses its packets.
+    pub(crate) fn give_spare(&mut self, mut batch: Batch) {
+        pool::recycle_all(&mut batch);
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(batch);
         }
     }
 

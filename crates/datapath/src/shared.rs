@@ -19,6 +19,7 @@ use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 use vlog::{RateLimit, warn_rl};
 
+use crate::bonds::Bonds;
 use crate::datapath::Config;
 use crate::execute::AnswerLimit;
 use crate::flows::{Flows, Installed};
@@ -46,6 +47,7 @@ pub(crate) struct SharedState {
     pub(crate) flows: Flows,
     pub(crate) upcalls: Upcalls,
     pub(crate) meters: Meters,
+    pub(crate) bonds: Bonds,
     /// Connections of packets.
     pub(crate) tracker: Tracker,
     handler: ArcSwapOption<Handler>,
@@ -296,6 +298,7 @@ impl SharedState {
             ports_version: AtomicU64::new(0),
             upcalls: Upcalls::default(),
             meters: Meters::default(),
+            bonds: Bonds::default(),
             tracker: Tracker::new(Rng::from_entropy().next_u64()),
             handler: ArcSwapOption::empty(),
             event_log: OnceLock::new(),

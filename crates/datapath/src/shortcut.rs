@@ -76,6 +76,7 @@ fn changes_tags(actions: &[DpAction]) -> bool {
 pub(crate) fn uses_metadata(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
         DpAction::Output(_)
+        | DpAction::LbOutput(_)
         | DpAction::Trunc(_)
         | DpAction::PushVlan { .. }
         | DpAction::PopVlan

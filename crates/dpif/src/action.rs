@@ -1,5 +1,6 @@
 //! Datapath actions: simple steps that need no table lookup.
 
+use crate::bond::BondId;
 use crate::meter::MeterId;
 use crate::{Defragment, TunnelPop, TunnelPush};
 use base::{BridgePort, DpPort, DropReason, MacAddr, PortNo};
@@ -27,6 +28,9 @@ pub enum HashKind {
 pub enum DpAction {
     /// Sends the packet in its current state out of a port.
     Output(DpPort),
+    /// Sends the packet in its current state out of the member of a bond that has the bucket of the packet's hash
+    /// ([`HashKind::L4`], [`crate::Bonds`]).
+    LbOutput(BondId),
     /// Truncates the copies that the next output sends to this many bytes, or the packets that outer headers are pushed on.
     Trunc(u32),
     /// Sets the bits `mask` of `field` to `value` and updates checksums. Supports fields of packet headers, and
@@ -189,6 +193,7 @@ impl DpAction {
             | Self::CtClear
             | Self::Hash(..) => true,
             Self::Output(_)
+            | Self::LbOutput(_)
             | Self::Recirc(_)
             | Self::TunnelPop(_)
             | Self::Defragment(_)

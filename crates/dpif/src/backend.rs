@@ -1,5 +1,5 @@
 //! The interfaces of a datapath beside flows and packets ([`crate::Dpif`]): ports, upcalls, packet threads, offload and
-//! meters, each a trait; that of the connection tracker is in [`crate::connections`]. A datapath implements all of them;
+//! meters, each a trait; those of the connection tracker and of bonds are in [`crate::connections`] and [`crate::bond`]. A datapath implements all of them;
 //! the switch holds an `Arc<dyn Dpif>` and knows no implementation.
 
 use crate::meter::{MeterConfig, MeterId, MeterStats};
@@ -28,7 +28,7 @@ pub struct Capabilities {
     pub mpls_depth_max: u64,
     /// Whether ports may be tunnels that the datapath encapsulates for.
     pub tunnels: bool,
-    /// Whether an action balances over a bond's members.
+    /// Whether the datapath has [`crate::DpAction::LbOutput`].
     pub balance_tcp: bool,
     /// Whether there is a connection tracker: the `ct` action, with everything that [`crate::Ct`] can ask for.
     pub conntrack: bool,

@@ -9,6 +9,7 @@
 
 pub mod action;
 pub mod backend;
+pub mod bond;
 pub mod connections;
 mod event_log;
 pub mod meter;
@@ -26,6 +27,7 @@ pub use action::{
     SampledFlow, SampledWay, SentTunnel, TunnelOutput,
 };
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
+pub use bond::{BondId, BondTable, Bonds, LB_BUCKETS};
 pub use connections::{ConnectionFilter, Connections};
 pub use conntrack::{Action as Ct, Commit, Helper, Nat, NatKind};
 pub use event_log::EventLog;
@@ -264,7 +266,7 @@ pub struct Execution {
 
 /// The interface to one datapath: flows and packets here, the rest in the traits that it comprises. All methods may be
 /// called from any thread.
-pub trait Dpif: Ports + Upcalls + Threads + Offload + Meters + Connections + Send + Sync + Debug {
+pub trait Dpif: Ports + Upcalls + Threads + Offload + Meters + Bonds + Connections + Send + Sync + Debug {
     /// The datapath's capabilities.
     fn capabilities(&self) -> Capabilities;
 

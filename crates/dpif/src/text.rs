@@ -40,6 +40,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
         let mut used = 1;
         let _ = match first {
             DpAction::Output(port) => write!(out, "{}", port_text(*port, name)),
+            DpAction::LbOutput(bond) => write!(out, "lb_output({})", bond.0),
             DpAction::Trunc(len) => write!(out, "trunc({len})"),
             DpAction::PopVlan => write!(out, "pop_vlan"),
             DpAction::PushMpls { ethertype, lse } => {

@@ -7,6 +7,7 @@ use crate::extract::{ethertype, ipproto};
 use crate::layout;
 use crate::plain::Words;
 use base::mix::chain;
+use packet::wire::Head;
 
 /// An odd factor with well distributed bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -22,16 +23,52 @@ fn finish(hash: u64) -> u32 {
 
 /// Hashes IP addresses, protocol and transport ports. The two directions of a connection differ.
 pub fn l4(key: &impl Words, basis: u32) -> u32 {
-    let (w, eth_type, proto) = (|word| key.word(word), eth_type(key), ip_proto(key));
-    let hash = add(basis.into(), eth_type.into());
-    let hash = match eth_type {
-        ethertype::IPV4 => add(hash, w(layout::IPV4)),
-        ethertype::IPV6 => (layout::IPV6_SRC..layout::IPV6_SRC + 4).fold(hash, |hash, word| add(hash, w(word))),
-        _ => return finish(hash),
-    };
+    L4::new(basis).of(key)
+}
+
+/// The hash [`l4`] with a basis, for many packets.
+#[derive(Clone, Copy, Debug)]
+pub struct L4 {
+    basis: u32,
+    /// The hash of what all packets over IPv4 have in common.
+    ipv4: u64,
+}
+
+impl L4 {
+    /// The hash with this basis.
+    #[inline]
+    pub fn new(basis: u32) -> Self {
+        Self { basis, ipv4: add(basis.into(), ethertype::IPV4.into()) }
+    }
+
+    /// The hash of a packet with this key.
+    #[inline]
+    pub fn of(&self, key: &impl Words) -> u32 {
+        let (w, eth_type, proto) = (|word| key.word(word), eth_type(key), ip_proto(key));
+        let hash = match eth_type {
+            ethertype::IPV4 => add(self.ipv4, w(layout::IPV4)),
+            ethertype::IPV6 => {
+                let hash = add(self.basis.into(), eth_type.into());
+                (layout::IPV6_SRC..layout::IPV6_SRC + 4).fold(hash, |hash, word| add(hash, w(word)))
+            }
+            _ => return finish(add(self.basis.into(), eth_type.into())),
+        };
+        let ported = matches!(proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
+        with_ports(hash, proto, ported.then(|| (w(layout::TP) >> 32) as u32))
+    }
+
+    /// The hash of a packet of TCP or UDP over IPv4 with these headers.
+    #[inline]
+    pub fn of_head(&self, head: &Head<'_>) -> u32 {
+        with_ports(add(self.ipv4, head.addresses()), head.proto(), Some(head.ports()))
+    }
+}
+
+/// The hash [`l4`] from that of the addresses.
+#[inline]
+fn with_ports(hash: u64, proto: u8, ports: Option<u32>) -> u32 {
     let hash = add(hash, proto.into());
-    let ported = matches!(proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
-    finish(if ported { add(hash, w(layout::TP) >> 32) } else { hash })
+    finish(ports.map_or(hash, |ports| add(hash, ports.into())))
 }
 
 /// Hashes Ethernet addresses and type, VLAN id, IP addresses and protocol, and ports of TCP and SCTP. Both directions
@@ -70,7 +107,10 @@ fn is_fragment(key: &impl Words) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plain::{extract_plain, untagged_head};
     use crate::{Field, FlowKey};
+    use base::PortNo;
+    use base::rng::Rng;
 
     fn key(eth_type: u16, proto: u8, [src, dst]: [u128; 2], [sport, dport]: [u16; 2]) -> FlowKey {
         let mut key = FlowKey::ZERO;
@@ -102,6 +142,23 @@ mod tests {
             assert_eq!((l4(&fragment, 1), symmetric_l4(&fragment, 1)), (l4(&later, 1), symmetric_l4(&later, 1)));
             assert_ne!(l4(&fragment, 1), l4(&there, 1));
         }
+    }
+
+    #[test]
+    fn headers_have_the_hash_of_their_key() {
+        let mut rng = Rng::seeded(2);
+        let cases = 1000u32;
+        for basis in 0..cases {
+            let mut frame = [0; 60];
+            frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, if basis % 2 == 0 { 6 } else { 17 }]);
+            frame[26..38].iter_mut().for_each(|byte| *byte = rng.below(256) as u8);
+            frame[46] = 0x50;
+            let (head, _) = untagged_head(&frame).expect("a plain frame");
+            let key = extract_plain(&frame, PortNo(1)).expect("a plain frame");
+            assert_eq!(L4::new(basis).of_head(&head), l4(&key, basis));
+            assert_eq!(l4(&key, basis), l4(&key.expand(), basis));
+        }
+        tally::report!("{cases} frames");
     }
 
     #[test]

@@ -278,7 +278,9 @@ fn is_of_tunnel(key: &FlowKey) -> bool {
 
 fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
-        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => None,
+        DpAction::Output(_) | DpAction::LbOutput(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => {
+            None
+        }
         DpAction::Ct(_) | DpAction::CtClear => None,
         // The recirculated packet would be output.
         DpAction::Hash(..) | DpAction::Recirc(_) => None,

@@ -383,6 +383,7 @@ impl Xlate<'_> {
 pub(crate) fn size_of_action(action: &DpAction) -> usize {
     match action {
         DpAction::Output(_)
+        | DpAction::LbOutput(_)
         | DpAction::Trunc(_)
         | DpAction::PushVlan { .. }
         | DpAction::PopMpls { .. }

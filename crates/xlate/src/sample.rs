@@ -135,7 +135,7 @@ fn samples(action: &DpAction) -> bool {
 
 /// Returns true if the action outputs the packet, or may when the packet is recirculated.
 fn sends(action: &DpAction) -> bool {
-    matches!(action, DpAction::Output(_) | DpAction::Recirc(_) | DpAction::Ct(_))
+    matches!(action, DpAction::Output(_) | DpAction::LbOutput(_) | DpAction::Recirc(_) | DpAction::Ct(_))
         || action.nested().any(|list| list.iter().any(sends))
 }
 

@@ -4,7 +4,7 @@
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
 use crate::action::{DpAction, DpActions, HashKind, PushNsh};
 use crate::meter::MeterId;
-use crate::{Defragment, TunnelPop, TunnelPush};
+use crate::{BondId, Defragment, TunnelPop, TunnelPush};
 use base::{DpPort, DropReason, MacAddr};
 use flow::Field;
 use flow::extract::ethertype;
@@ -121,6 +121,7 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("meter", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).map(|id| DpAction::Meter(MeterId(id)))
         }
+        ("lb_output", Some(body)) => unsigned(body).map(|id| DpAction::LbOutput(BondId(id))),
         ("recirc", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0).map(DpAction::Recirc)
         }
@@ -205,6 +206,20 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         (_, Some(_)) => None,
         (name, None) => named_port(name, port).map(DpAction::Output),
     }
+}
+
+/// Parses a decimal number with an optional sign, modulo 2^32, as the C language's `%u` does.
+fn unsigned(text: &str) -> Option<u32> {
+    let text = text.trim_start();
+    let (is_negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let magnitude = digits.parse::<u64>().unwrap_or(u64::MAX) as u32;
+    Some(if is_negative { magnitude.wrapping_neg() } else { magnitude })
 }
 
 /// Parses `3` or `3,erspan(4)`.
@@ -370,6 +385,7 @@ mod tests {
             "set(nsh(flags=2,ttl=4,spi=0x7,si=6)),set(ipv4(ttl=1)),set(nsh(c2=0x6/0x0000000f)),1",
             "push_pbb(isid=0x123456,uca=1,pcp=7,dei=1),set(pbb(isid=0x5/0xff,uca=0)),1,pop_pbb,push_pbb(isid=0,uca=0,pcp=0,dei=0),1",
             "meter(0),meter(4294967295),1",
+            "lb_output(1),2,pop_vlan,lb_output(4294967295)",
             "sample(sample=100.0%,actions(1)),clone(drop)",
             "ct,recirc(0x1),ct_clear,clone(ct(commit),1),ct(zone=65535),ct(nat)",
             "drop",
@@ -381,6 +397,10 @@ mod tests {
         assert_eq!(format_actions(&parse(v6).unwrap(), 0x86dd, &|_| None), v6);
         assert_eq!(parse("eth0 2").unwrap(), [DpAction::Output(DpPort(1)), DpAction::Output(DpPort(2))]);
         assert_eq!(parse("").unwrap(), []);
+        let bond = |id| vec![DpAction::LbOutput(BondId(id))];
+        for (text, id) in [("lb_output( 1)", 1), ("lb_output(4294967296)", 0), ("lb_output(-1)", u32::MAX)] {
+            assert_eq!(parse(text).unwrap(), bond(id), "{text}");
+        }
     }
 
     #[test]
@@ -405,6 +425,12 @@ mod tests {
             "meter(4294967296)",
             "meter()",
             "meter",
+            "lb_output",
+            "lb_output()",
+            "lb_output(x)",
+            "lb_output(0x10)",
+            "lb_output(1x)",
+            "lb_output(1 )",
             "check_pkt_len(size=65536,gt(1),le(2))",
             "check_pkt_len(size=1,gt(1))",
             "check_pkt_len(size=1,le(1),gt(2))",
