@@ -6,7 +6,7 @@
 use crate::BUCKETS;
 use crate::rebalance::rebalance;
 use crate::settings::{Detection, LacpStatus, Link, MemberSettings, Mode, Settings};
-use crate::view::{Balance, Loads, View};
+use crate::view::{Balance, Loads, Table, View};
 use base::{BridgePort, MacAddr, Millis, PortNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -361,6 +361,16 @@ impl Bond {
         delays.chain(self.next_rebalance).chain(self.next_sample).min()
     }
 
+    /// The table by which the datapath balances, if it does.
+    pub(crate) fn table(&self) -> Option<Table> {
+        self.settings.uses_lb_output().then(|| Table {
+            id: self.number,
+            hash_basis: self.settings.hash_basis,
+            buckets: Box::new(self.buckets.each_ref().map(|bucket| bucket.owner)),
+            loads: Arc::clone(&self.loads),
+        })
+    }
+
     /// The decisions for translation.
     pub(crate) fn view(&self) -> View {
         let balance = self.balance();
@@ -379,6 +389,7 @@ impl Bond {
             enabled,
             all_members_active: self.settings.all_members_active,
             buckets: Box::new(owners),
+            lb_output: self.settings.uses_lb_output().then_some(self.number),
             loads: Arc::clone(&self.loads),
         }
     }

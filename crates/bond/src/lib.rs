@@ -30,7 +30,7 @@ pub use hash::{bucket_of, source_hash};
 pub use learning::{is_gratuitous_arp, learning_frame};
 pub use machine::{Bonds, Effect, Status};
 pub use settings::{Detection, LacpStatus, Link, MemberSettings, Mode, Settings};
-pub use view::{Admission, Choice, Loads, Published, View};
+pub use view::{Admission, Choice, Loads, Part, Published, Table, View};
 
 /// The number of buckets over which a bond balances.
 pub const BUCKETS: usize = 256;

@@ -2,7 +2,7 @@
 
 use crate::bond::{Bond, Member, Outcome};
 use crate::settings::{LacpStatus, Link, Mode, Settings};
-use crate::view::{Published, View, Views};
+use crate::view::{Part, Published, Table, View, Views};
 use base::{BridgePort, MacAddr, Millis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,12 @@ use std::sync::Arc;
 /// An effect for the caller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// The decisions of a bond have changed: translations that depend on it are invalid. They are published already.
+    /// The decisions of a bond have changed: translations that depend on these parts are invalid. They are published already.
     Changed {
         /// The bond.
         bond: Arc<str>,
+        /// The parts that have changed, at least one.
+        parts: Vec<Part>,
     },
     /// Send a [learning frame](crate::learning_frame) for each address that the bridge has learned on ports outside of the
     /// bond, in its VLAN, by the member that [`View::member_for`] returns.
@@ -34,6 +36,8 @@ pub struct Status {
     pub mode: Mode,
     /// The state of LACP.
     pub lacp: LacpStatus,
+    /// The bond's id in the datapath, if that balances by a table of its own.
+    pub lb_output: Option<u32>,
     /// The active member and its address.
     pub active: Option<(BridgePort, MacAddr)>,
     /// The name of the active member.
@@ -65,6 +69,10 @@ pub struct Bonds {
     pub(crate) bonds: BTreeMap<Arc<str>, Bond>,
     views: BTreeMap<Arc<str>, Arc<View>>,
     published: Arc<Published>,
+    /// The views differ from the published ones.
+    unpublished: bool,
+    /// The last number that a bond got.
+    last_number: u32,
     effects: Vec<Effect>,
 }
 
@@ -89,8 +97,9 @@ impl Bonds {
             if bond.active.is_some() {
                 out.log.push(format!("bond {name}: all members disabled"));
             }
-            self.effects.push(Effect::Changed { bond: Arc::clone(&name) });
+            self.effects.push(Effect::Changed { bond: Arc::clone(&name), parts: Part::ALL.to_vec() });
             self.views.remove(&name);
+            self.unpublished = true;
         }
         for (name, settings) in settings {
             let bond = self.bonds.entry(Arc::clone(&name)).or_insert_with(|| Bond::new(name));
@@ -102,13 +111,16 @@ impl Bonds {
         self.effects.extend(out.log.into_iter().map(Effect::Log));
     }
 
-    /// Numbers the bonds that balance, and keeps the numbers that they have.
+    /// Numbers the bonds that balance, and keeps the numbers that they have. The number of a bond that is gone is not given to
+    /// another one soon, as the datapath may still know it.
     fn number(&mut self) {
         let balances = |bond: &Bond| bond.settings.mode != Mode::ActiveBackup;
         self.bonds.values_mut().filter(|bond| !balances(bond)).for_each(|bond| bond.number = 0);
         let mut used: Vec<u32> = self.bonds.values().map(|bond| bond.number).collect();
         for bond in self.bonds.values_mut().filter(|bond| balances(bond) && bond.number == 0) {
-            bond.number = (1..u32::MAX).find(|number| !used.contains(number)).unwrap_or(u32::MAX);
+            let following = (self.last_number..u32::MAX).map(|last| last + 1).chain(1..=self.last_number);
+            self.last_number = following.into_iter().find(|number| !used.contains(number)).unwrap_or(u32::MAX);
+            bond.number = self.last_number;
             used.push(bond.number);
         }
     }
@@ -134,8 +146,15 @@ impl Bonds {
 
     /// Processes changes and expired timers, publishes new decisions, and returns effects for the caller to carry out.
     pub fn poll(&mut self, now: Millis) -> Vec<Effect> {
+        let effects = self.run(now);
+        self.publish();
+        effects
+    }
+
+    /// The first half of [`Bonds::poll`]: what decisions require of the datapath ([`Bonds::tables`]) has to be done before the
+    /// second half, [`Bonds::publish`].
+    pub fn run(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = std::mem::take(&mut self.effects);
-        let mut changed = !effects.is_empty();
         let mut announced = Vec::new();
         for bond in self.bonds.values_mut().filter(|bond| bond.deadline().is_some_and(|due| due <= now)) {
             let mut out = Outcome::default();
@@ -148,21 +167,34 @@ impl Bonds {
             }
             effects.extend(out.log.into_iter().map(Effect::Log));
             let view = bond.view();
-            if self.views.get(&bond.name).is_none_or(|before| **before != view) {
+            let parts = match self.views.get(&bond.name) {
+                Some(before) => view.changes_since(before),
+                None => Part::ALL.to_vec(),
+            };
+            if !parts.is_empty() {
                 self.views.insert(Arc::clone(&bond.name), Arc::new(view));
-                effects.push(Effect::Changed { bond: Arc::clone(&bond.name) });
-                changed = true;
+                effects.push(Effect::Changed { bond: Arc::clone(&bond.name), parts });
+                self.unpublished = true;
             }
             if out.announce {
                 announced.push(Effect::Announce { bond: Arc::clone(&bond.name) });
             }
         }
-        if changed {
+        effects.extend(announced);
+        effects
+    }
+
+    /// Publishes new decisions, of which [`Bonds::run`] has returned the effects.
+    pub fn publish(&mut self) {
+        if std::mem::take(&mut self.unpublished) {
             let views: Views = self.views.iter().map(|(name, view)| (Arc::clone(name), Arc::clone(view))).collect();
             self.published.store(views);
         }
-        effects.extend(announced);
-        effects
+    }
+
+    /// The tables by which the datapath balances. [`Bonds::poll`] may change them, and every change of settings.
+    pub fn tables(&self) -> impl Iterator<Item = Table> + '_ {
+        self.bonds.values().filter_map(Bond::table)
     }
 
     /// The time at which [`Bonds::poll`] has work next, if any; pending changes are due at once.
@@ -179,6 +211,7 @@ impl Bonds {
             name: Arc::clone(&bond.name),
             mode: bond.settings.mode,
             lacp: bond.lacp,
+            lb_output: bond.settings.uses_lb_output().then_some(bond.number),
             active: bond.active.and_then(|port| Some((port, bond.members.get(&port)?.mac))),
             active_name: bond.active.and_then(|port| Some(Arc::clone(&bond.members.get(&port)?.name))),
             members: bond.members.iter().map(|(port, member)| member_status(bond, *port, member)).collect(),

@@ -114,6 +114,9 @@ pub struct Settings {
     pub lacp_fallback: bool,
     /// True if members that are not active deliver multicast and broadcast frames.
     pub all_members_active: bool,
+    /// True if the datapath balances a bond in mode `balance-tcp` by a table of its own (`lb-output-action`); ignored in other
+    /// modes.
+    pub lb_output: bool,
     /// The members, all of the same bridge.
     pub members: BTreeMap<BridgePort, MemberSettings>,
 }
@@ -130,6 +133,7 @@ impl Default for Settings {
             primary: None,
             lacp_fallback: false,
             all_members_active: false,
+            lb_output: false,
             members: BTreeMap::new(),
         }
     }
@@ -147,6 +151,11 @@ impl Settings {
     pub(crate) fn primary(&self) -> Option<&Arc<str>> {
         let has_one = self.mode == Mode::ActiveBackup || self.mode == Mode::BalanceTcp && self.lacp_fallback;
         self.primary.as_ref().filter(|_| has_one)
+    }
+
+    /// Returns true if the datapath balances the bond by a table of its own.
+    pub fn uses_lb_output(&self) -> bool {
+        self.lb_output && self.mode == Mode::BalanceTcp
     }
 
     /// Returns the interval between attempts to rebalance, which has a minimum; `None` if the bond does not rebalance.

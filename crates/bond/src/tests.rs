@@ -4,6 +4,7 @@
 use crate::{
     Admission, Bonds, Choice, CommandError, Detection, Effect, LacpStatus, Link, MemberSettings, Mode, Settings, View,
 };
+use crate::{Part, Table};
 use base::rng::Rng;
 use base::{BridgePort, MacAddr, Millis, PortNo};
 use proptest::prelude::*;
@@ -353,10 +354,63 @@ fn removed_bonds_and_members_are_reported() {
     assert!((0..=255).all(|bucket| lab.view().member(bucket).is_some_and(|owner| owner != PortNo(1))));
     lab.bonds.configure(BTreeMap::new(), lab.now);
     let effects = lab.bonds.poll(lab.now);
-    assert!(effects.contains(&Effect::Changed { bond: NAME.into() }));
+    assert!(effects.contains(&Effect::Changed { bond: NAME.into(), parts: Part::ALL.to_vec() }));
     assert!(lab.bonds.published().load().is_empty());
     assert_eq!(lab.bonds.next_deadline(), None);
     assert_eq!(lab.bonds.list(), "");
+}
+
+/// The parts of decisions that the effects report as changed.
+fn parts(effects: &[Effect]) -> Vec<Part> {
+    let of = |effect: &Effect| if let Effect::Changed { parts, .. } = effect { parts.clone() } else { Vec::new() };
+    effects.iter().flat_map(of).collect()
+}
+
+#[test]
+fn the_datapath_balances_by_a_table_if_the_setting_says_so() {
+    let tcp = Settings { lb_output: true, hash_basis: 7, ..settings(Mode::BalanceTcp, 2) };
+    let mut lab = Lab::new(tcp.clone());
+    lab.bonds.set_lacp(NAME, LacpStatus::Negotiated);
+    lab.poll();
+    assert!(lab.show().contains("lb_output action: enabled, bond-id: 1\n"));
+    assert_eq!((lab.view().choice(), lab.view().lb_output()), (Choice::Hash, Some(1)));
+    let tables: Vec<Table> = lab.bonds.tables().collect();
+    let [Table { id: 1, hash_basis: 7, buckets, .. }] = &tables[..] else { panic!("{tables:?}") };
+    let owner = |bucket| lab.view().member(bucket).map(|owner| port(owner.0));
+    assert!((0..=255).all(|bucket| buckets[usize::from(bucket)] == owner(bucket)));
+    // A member that fails changes the table, and not the choice.
+    lab.bonds.set_link(port(1), Link::DOWN);
+    assert_eq!(parts(&lab.bonds.poll(lab.now)), [Part::Admission, Part::Buckets]);
+    assert!(lab.bonds.tables().all(|table| table.buckets.iter().all(|owner| *owner == Some(port(2)))));
+    // Without members, and without a partner, there is nothing to choose.
+    lab.bonds.set_link(port(2), Link::DOWN);
+    assert_eq!(parts(&lab.bonds.poll(lab.now)), Part::ALL);
+    assert_eq!(lab.view().lb_output(), None);
+    assert!(lab.bonds.tables().all(|table| table.buckets.iter().all(Option::is_none)));
+    lab.link(2, Link::UP);
+    assert_eq!(lab.view().lb_output(), Some(1));
+    lab.bonds.set_lacp(NAME, LacpStatus::Disabled);
+    lab.poll();
+    assert_eq!((lab.view().lb_output(), lab.bonds.tables().count()), (None, 1));
+    // In other modes, the setting has no effect.
+    lab.configure(Settings { mode: Mode::BalanceSlb, ..tcp.clone() });
+    assert!(lab.show().contains("lb_output action: disabled, bond-id: -1\n"));
+    assert_eq!((lab.view().lb_output(), lab.bonds.tables().count()), (None, 0));
+    // A number is not used again at once.
+    lab.configure(Settings { mode: Mode::ActiveBackup, ..tcp.clone() });
+    lab.configure(tcp);
+    assert_eq!(lab.bonds.tables().map(|table| table.id).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn rebalancing_changes_buckets_alone() {
+    let mut lab = Lab::new(Settings { lb_output: true, ..settings(Mode::BalanceTcp, 2) });
+    lab.bonds.set_lacp(NAME, LacpStatus::Negotiated);
+    lab.poll();
+    let of_one: Vec<u8> = (0..=255).filter(|bucket| lab.view().member(*bucket) == Some(PortNo(1))).collect();
+    lab.bonds.tables().for_each(|table| of_one[..4].iter().for_each(|bucket| table.loads.add(*bucket, 1 << 20)));
+    lab.now = lab.now.after(10_000);
+    assert_eq!(parts(&lab.bonds.poll(lab.now)), [Part::Buckets]);
 }
 
 /// A bond that looks at its links each millisecond, and keeps nothing but when a link began to disagree.

@@ -6,7 +6,7 @@
 use crate::BUCKETS;
 use crate::hash::{bucket_of, source_hash};
 use arc_swap::ArcSwap;
-use base::{MacAddr, PortNo};
+use base::{BridgePort, MacAddr, PortNo};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,6 +72,22 @@ pub enum Choice {
     Hash,
 }
 
+/// A part of a bond's decisions. Translations depend on the parts that they used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// Which frames the members admit ([`View::admit`]).
+    Admission,
+    /// How the member for a frame is chosen ([`View::choice`], [`View::lb_output`], [`View::hash_basis`]).
+    Choice,
+    /// The members of buckets ([`View::member`]).
+    Buckets,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Self; 3] = [Self::Admission, Self::Choice, Self::Buckets];
+}
+
 /// The decisions of one bond.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -82,19 +98,23 @@ pub struct View {
     pub(crate) enabled: Vec<PortNo>,
     pub(crate) all_members_active: bool,
     pub(crate) buckets: Box<[Option<PortNo>; BUCKETS]>,
+    pub(crate) lb_output: Option<u32>,
     pub(crate) loads: Arc<Loads>,
 }
 
-impl PartialEq for View {
-    /// Compares the decisions.
-    fn eq(&self, other: &Self) -> bool {
-        let decisions =
-            |view: &Self| (view.balance, view.negotiated, view.hash_basis, view.active, view.all_members_active);
-        decisions(self) == decisions(other) && self.enabled == other.enabled && self.buckets == other.buckets
-    }
-}
-
 impl View {
+    /// Returns the parts that differ from an earlier view of the bond.
+    pub(crate) fn changes_since(&self, before: &Self) -> Vec<Part> {
+        let admission = |view: &Self| (view.balance, view.negotiated, view.active, view.all_members_active);
+        let choice = |view: &Self| (view.choice(), view.lb_output(), view.hash_basis);
+        let differs = |part: &Part| match part {
+            Part::Admission => admission(self) != admission(before) || self.enabled != before.enabled,
+            Part::Choice => choice(self) != choice(before),
+            Part::Buckets => self.buckets != before.buckets,
+        };
+        Part::ALL.into_iter().filter(differs).collect()
+    }
+
     /// Decides about a frame that `member` received.
     pub fn admit(&self, member: PortNo, dst: MacAddr) -> Admission {
         let is_active = self.active == Some(member);
@@ -118,6 +138,12 @@ impl View {
             (Balance::Slb, Some(_)) => Choice::Source,
             (Balance::Tcp, Some(_)) => Choice::Hash,
         }
+    }
+
+    /// Returns the id of the bond in the datapath if that balances by a table of its own ([`Bonds::tables`](crate::Bonds::tables)),
+    /// and the member is chosen by a hash ([`Choice::Hash`]).
+    pub fn lb_output(&self) -> Option<u32> {
+        self.lb_output.filter(|_| self.choice() == Choice::Hash)
     }
 
     /// Returns the bucket of a frame by its source address and the VLAN with which it leaves (0: untagged).
@@ -158,6 +184,19 @@ impl View {
     pub fn loads(&self) -> &Arc<Loads> {
         &self.loads
     }
+}
+
+/// The table by which the datapath balances a bond.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// The id of the bond.
+    pub id: u32,
+    /// The seed of hashes.
+    pub hash_basis: u32,
+    /// The member of each bucket.
+    pub buckets: Box<[Option<BridgePort>; BUCKETS]>,
+    /// Where the bytes of buckets are counted.
+    pub loads: Arc<Loads>,
 }
 
 /// The views of bonds by name.

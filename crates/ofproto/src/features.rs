@@ -50,8 +50,10 @@ impl Ct {
 
 /// The features of a datapath without connection tracking.
 const UNTRACKED: u32 = Ct::Clear.bit();
-/// The features of a datapath with connection tracking: all.
+/// The features of a datapath with connection tracking: all of [`Ct`].
 const TRACKED: u32 = Ct::ZeroSnat.bit() * 2 - 1;
+/// The bit of [`Value::LbOutput`].
+const LB_OUTPUT: u32 = TRACKED + 1;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -61,6 +63,19 @@ enum Value {
     /// The number of VLAN tags parsed.
     Vlans,
     Ct(Ct),
+    /// [`dpif::DpAction::LbOutput`].
+    LbOutput,
+}
+
+impl Value {
+    /// The bit of a feature that commands can turn off.
+    const fn bit(self) -> Option<u32> {
+        match self {
+            Self::Ct(what) => Some(what.bit()),
+            Self::LbOutput => Some(LB_OUTPUT),
+            Self::Has(_) | Self::Number(_) | Self::Flag(_) | Self::Vlans => None,
+        }
+    }
 }
 
 /// Name for commands, title, value; in the order in which they are printed.
@@ -77,7 +92,7 @@ const FEATURES: [(&str, &str, Value); 27] = [
     ("check_pkt_len", "Check pkt length action", Value::Has(true)),
     ("ct_timeout", "Conntrack timeout policy", Value::Ct(Ct::Timeout)),
     ("explicit_drop_action", "Explicit Drop action", Value::Has(true)),
-    ("lb_output_action", "Optimized Balance TCP mode", Value::Flag(|c| c.balance_tcp)),
+    ("lb_output_action", "Optimized Balance TCP mode", Value::LbOutput),
     ("ct_zero_snat", "Conntrack all-zero IP SNAT", Value::Ct(Ct::ZeroSnat)),
     ("add_mpls", "MPLS Label add", Value::Has(true)),
     ("psample", "psample action", Value::Has(false)),
@@ -121,7 +136,8 @@ pub enum Set {
 impl Features {
     /// Sets the datapath's capabilities.
     pub(crate) fn attach(&self, capabilities: Capabilities) {
-        let features = if capabilities.conntrack { TRACKED } else { UNTRACKED };
+        let tracking = if capabilities.conntrack { TRACKED } else { UNTRACKED };
+        let features = tracking | if capabilities.balance_tcp { LB_OUTPUT } else { 0 };
         self.there.store(features, Ordering::Relaxed);
         self.used.store(features, Ordering::Relaxed);
         let _ = self.capabilities.set(capabilities);
@@ -129,6 +145,11 @@ impl Features {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities.get().copied().unwrap_or_default()
+    }
+
+    /// Returns true if bonds may be balanced by [`dpif::DpAction::LbOutput`].
+    pub(crate) fn uses_lb_output(&self) -> bool {
+        self.used.load(Ordering::Relaxed) & LB_OUTPUT != 0
     }
 
     pub(crate) fn uses(&self, what: Ct) -> bool {
@@ -142,8 +163,9 @@ impl Features {
             Value::Number(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
             Value::Flag(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
             Value::Vlans => [vlans.into(), vlans.into()],
-            Value::Ct(what) => {
-                [&self.there, &self.used].map(|set| (set.load(Ordering::Relaxed) & what.bit() != 0).into())
+            Value::Ct(_) | Value::LbOutput => {
+                let bit = value.bit().unwrap_or(0);
+                [&self.there, &self.used].map(|set| (set.load(Ordering::Relaxed) & bit != 0).into())
             }
         }
     }
@@ -204,15 +226,16 @@ impl Features {
             other => other,
         };
         match (value, on) {
-            (Value::Has(_) | Value::Ct(_), None) => refused("Boolean value expected"),
-            (Value::Ct(what), Some(on)) => {
-                if on && !forced && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
+            (Value::Has(_) | Value::Ct(_) | Value::LbOutput, None) => refused("Boolean value expected"),
+            (Value::Ct(_) | Value::LbOutput, Some(on)) => {
+                let (bit, is_tracking) = (value.bit().unwrap_or(0), matches!(value, Value::Ct(_)));
+                if on && !(forced && is_tracking) && self.there.load(Ordering::Relaxed) & bit == 0 {
                     return refused("Can not enable features not supported by the datapath");
                 }
                 if on {
-                    self.used.fetch_or(what.bit(), Ordering::Relaxed);
+                    self.used.fetch_or(bit, Ordering::Relaxed);
                 } else {
-                    self.used.fetch_and(!what.bit(), Ordering::Relaxed);
+                    self.used.fetch_and(!bit, Ordering::Relaxed);
                 }
                 Set::Done
             }
@@ -395,6 +418,8 @@ mod tests {
             Some("ct_state (CT state) : [run time]:false, [boot time]:true\n")
         );
         assert_eq!(why("ct_state", "TRUE"), "");
+        assert_eq!(why("lb_output_action", "false"), "");
+        assert!(!features.uses_lb_output());
         assert!(features.uses(Ct::State));
     }
 

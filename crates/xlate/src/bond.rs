@@ -1,18 +1,19 @@
 //! Bonds in translations: which frames enter by a member, and the member by which a frame leaves.
 //!
 //! The decisions are in the bond's published [`View`]; a translation that uses one depends on the bond ([`Dependency::Bond`]).
-//! A `balance-tcp` bond selects by a hash that only the datapath computes: the packet recirculates, and resumes with the
-//! choice of the member alone, while the translation goes on with the packet's other outputs.
+//! A `balance-tcp` bond selects by a hash that only the datapath computes. If the datapath has a table of the bond's buckets, it
+//! chooses the member itself ([`DpAction::LbOutput`]), and the translation does not depend on the choice. Otherwise the packet
+//! recirculates, and resumes with the choice of the member alone, while the translation goes on with its other outputs.
 
 use crate::freeze::Frozen;
 use crate::mac::MacKey;
-use crate::model::Bundle;
+use crate::model::{Bundle, Port, PortOut};
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, TranslationError};
-use base::{DropReason, MacAddr, PortNo};
-use bond::{Admission, BUCKETS, Choice, View, is_gratuitous_arp};
-use dpif::{DpAction, HashKind};
+use base::{DpPort, DropReason, MacAddr, PortNo};
+use bond::{Admission, BUCKETS, Choice, Part, View, is_gratuitous_arp};
+use dpif::{BondId, DpAction, HashKind};
 use flow::Field;
 use flow::extract::ethertype;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 const MAC: u128 = 0xffff_ffff_ffff;
 
 impl Xlate<'_> {
-    /// Returns the decisions of a bond, on which the translation depends from now on.
-    fn bond(&mut self, name: &Arc<str>) -> Option<Arc<View>> {
-        let dependency = Dependency::Bond(Arc::clone(name));
+    /// Returns the decisions of a bond. The translation depends on this part of them from now on.
+    fn bond(&mut self, name: &Arc<str>, part: Part) -> Option<Arc<View>> {
+        let dependency = Dependency::Bond(Arc::clone(name), part);
         if !self.out.dependencies.contains(&dependency) {
             self.out.dependencies.push(dependency);
         }
@@ -35,7 +36,7 @@ impl Xlate<'_> {
     /// frame of the bridge that came back.
     pub(crate) fn is_refused_by_bond(&mut self, bundle: &Bundle, in_port: PortNo, key: MacKey) -> bool {
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
-        match self.bond(&bundle.name).map_or(Admission::Drop, |view| view.admit(in_port, dst)) {
+        match self.bond(&bundle.name, Part::Admission).map_or(Admission::Drop, |view| view.admit(in_port, dst)) {
             Admission::Accept => false,
             Admission::AcceptUnlessMoved if !self.was_learned_elsewhere(bundle, key) => false,
             Admission::AcceptUnlessMoved => {
@@ -95,25 +96,65 @@ impl Xlate<'_> {
 
     /// Outputs the packet as it is by a member of a bond.
     pub(crate) fn output_to_bond(&mut self, bundle: &Bundle) {
-        let Some(view) = self.bond(&bundle.name) else { return self.note_drop(DropReason::PortDown) };
+        let Some(view) = self.bond(&bundle.name, Part::Choice) else { return self.note_drop(DropReason::PortDown) };
         match view.choice() {
             Choice::None => self.note_drop(DropReason::PortDown),
             Choice::Member(member) => self.output_port(member, true),
+            Choice::Hash
+                if let Some(id) = view.lb_output()
+                    && self.members_are_alike(bundle) =>
+            {
+                self.lb_output(bundle, BondId(id));
+            }
             // A packet that is truncated at its output is so only before it recirculates.
             Choice::Hash if self.mirroring.snaplen.is_none() => self.recirculate_to_bond(bundle, &view),
             Choice::Source | Choice::Hash => {
                 let src = MacAddr::from_u64(self.read_bits(Field::EthSrc, MAC) as u64);
                 let vlan = self.read_vid();
-                self.output_to_bucket(&view, view.source_bucket(src, vlan));
+                self.output_to_bucket(&bundle.name, view.source_bucket(src, vlan));
             }
         }
     }
 
     /// Outputs the packet by the member of a bucket, and has its bytes counted there.
-    fn output_to_bucket(&mut self, view: &View, bucket: u8) {
+    fn output_to_bucket(&mut self, name: &Arc<str>, bucket: u8) {
+        let Some(view) = self.bond(name, Part::Buckets) else { return self.note_drop(DropReason::PortDown) };
         let Some(member) = view.member(bucket) else { return self.note_drop(DropReason::PortDown) };
         self.out.effects.push(Effect::BondLoad { loads: Arc::clone(view.loads()), bucket });
         self.output_port(member, true);
+    }
+
+    /// Returns true if it makes no difference to the translation which member the packet leaves by: then the datapath may choose
+    /// that alone. All members are devices that may send, and none of them marks packets for its queues.
+    fn members_are_alike(&mut self, bundle: &Bundle) -> bool {
+        let bridge = self.pos.bridge;
+        self.mirroring.snaplen.is_none()
+            && !self.is_l3()
+            && bundle.ports.iter().all(|no| {
+                let is_plain =
+                    |port: &Port| matches!(port.out, PortOut::Device(_)) && !port.config.no_fwd && !port.config.down;
+                bridge.ports.get(no).is_some_and(|port| is_plain(port))
+                    && !bridge.queue_marks.contains_key(no)
+                    && self.forwards(bridge, *no)
+            })
+    }
+
+    /// Has the datapath choose the member, by its table of the bond. What translation does at an output besides follows from the
+    /// bundle, which all members share.
+    fn lb_output(&mut self, bundle: &Bundle, id: BondId) {
+        let bridge = self.pos.bridge;
+        let Some(port) = bundle.ports.first().and_then(|no| bridge.ports.get(no)) else {
+            return self.note_drop(DropReason::NoPort);
+        };
+        if self.is_between_protected_ports(port) {
+            self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
+            return self.note_drop(DropReason::ProtectedPort);
+        }
+        self.commit();
+        self.sample_egress(DpPort::NONE);
+        self.note_bond_output();
+        self.emit(DpAction::LbOutput(id));
+        self.mirror_egress(port);
     }
 
     /// Has the datapath compute the packet's hash, and choose the member when the packet returns.
@@ -143,14 +184,14 @@ impl Xlate<'_> {
 
     /// Outputs a packet whose hash the datapath has computed for this bond.
     pub(crate) fn output_hashed(&mut self, name: &Arc<str>) {
-        let Some(view) = self.bond(name) else { return self.note_drop(DropReason::PortDown) };
+        let Some(view) = self.bond(name, Part::Choice) else { return self.note_drop(DropReason::PortDown) };
         match view.choice() {
             Choice::None => self.note_drop(DropReason::PortDown),
             Choice::Member(member) => self.output_port(member, true),
             // The bond has got another mode since the packet left; its later packets do not come here.
             Choice::Source | Choice::Hash => {
                 let hash = self.read_bits(Field::DpHash, BUCKETS as u128 - 1) as u32;
-                self.output_to_bucket(&view, bond::bucket_of(hash));
+                self.output_to_bucket(name, bond::bucket_of(hash));
             }
         }
     }

@@ -158,6 +158,19 @@ impl Xlate<'_> {
         }
     }
 
+    /// Notes an output to a bond of which the datapath chooses the member for each packet: the interface is unknown.
+    pub(crate) fn note_bond_output(&mut self) {
+        let is_first_bridge = self.out.outputs.bridge == Some(self.pos.bridge.id);
+        let tag = self.out.outputs.sampled.then(|| self.read_bits(Field::VlanTci, u128::MAX) as u16);
+        let outputs = &mut self.out.outputs;
+        outputs.vlan_tci = tag.unwrap_or(0);
+        outputs.n += 1;
+        outputs.ifindex = 0;
+        if is_first_bridge && outputs.netflow != netflow::Output::Flood {
+            outputs.netflow = netflow::Output::Several;
+        }
+    }
+
     /// Notes an output to a patch port. NetFlow knows the ports of its own bridge.
     pub(crate) fn note_patch_output(&mut self, port: &Port) {
         if self.out.outputs.bridge == Some(self.pos.bridge.id) {

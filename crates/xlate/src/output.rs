@@ -157,7 +157,7 @@ impl Xlate<'_> {
     }
 
     /// Returns true if both the ingress port and `port` are protected (Port:protected).
-    fn is_between_protected_ports(&self, port: &Port) -> bool {
+    pub(crate) fn is_between_protected_ports(&self, port: &Port) -> bool {
         let bridge = self.pos.bridge;
         let is_protected = |port: &Port| port.bundle.as_ref().is_some_and(|bundle| bundle.protected);
         is_protected(port) && bridge.ports.get(&self.packet.key.in_port()).is_some_and(is_protected)

@@ -353,8 +353,8 @@ pub enum Dependency {
         /// Its number.
         meter: u32,
     },
-    /// The decisions of the bond of this name, or the absence of a bond.
-    Bond(Arc<str>),
+    /// A part of the decisions of the bond of this name, or the absence of a bond.
+    Bond(Arc<str>, bond::Part),
     /// The state that protocols give a port.
     PortState(BridgePort),
     /// The tunnel ports of all bridges, and what the host receives for them.

@@ -1,12 +1,18 @@
 //! Bonds: settings, the states of members that other protocols decide, commands, and what follows from decisions.
 //!
-//! Bonds receive no frames. Their machine publishes its decisions for translation by itself; what follows from a change, the
-//! invalidation of flows and learning frames, happens here, still in the machine's turn of the engine.
+//! Bonds receive no frames. Their machine publishes its decisions for translation; what follows from a change, the invalidation
+//! of flows and learning frames, happens here, still in the machine's turn of the engine.
+//!
+//! The tables of bonds that the datapath balances ([`lb_output`]) are installed before decisions that use them are published, and
+//! removed when no flow uses them any more.
+
+mod lb_output;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
 use base::{BridgePort, MacAddr, Millis, PortNo};
 use bond::{Bonds, CommandError, LacpStatus, Link, Published, Settings, Status, View, learning_frame};
+use lb_output::Installed;
 use parking_lot::Mutex;
 use protocols::{Effect, Engine, Frame, Machine, Overlay, Protocol};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,12 +35,31 @@ pub(crate) struct HostedBonds {
 struct BondMachine {
     bonds: Bonds,
     switch: Weak<Switch>,
+    installed: Installed,
+}
+
+impl BondMachine {
+    /// Installs tables in the datapath that differ from the installed ones.
+    fn reinstall(&mut self, switch: &Switch) {
+        self.installed.install(switch, &self.bonds);
+        self.installed.retire(switch);
+    }
+
+    /// Processes what is due, installs the tables in the datapath, and publishes the decisions.
+    fn run(&mut self, switch: &Switch, now: Millis) -> Vec<bond::Effect> {
+        self.installed.collect_loads(switch, &self.bonds);
+        let effects = self.bonds.run(now);
+        self.installed.install(switch, &self.bonds);
+        self.bonds.publish();
+        effects
+    }
 }
 
 impl HostedBonds {
     /// Registers a machine without bonds.
     pub(crate) fn new(engine: &Engine, switch: Weak<Switch>) -> Self {
-        let machine = Arc::new(Mutex::new(BondMachine { bonds: Bonds::new(), switch }));
+        let machine = BondMachine { bonds: Bonds::new(), switch, installed: Installed::default() };
+        let machine = Arc::new(Mutex::new(machine));
         let shared: Arc<Mutex<BondMachine>> = Arc::clone(&machine);
         engine.register(Protocol::BOND, shared);
         Self { machine, settings: Mutex::default(), refused: Mutex::default(), lacp: Mutex::default() }
@@ -66,22 +91,23 @@ impl Machine for BondMachine {
     fn input(&mut self, _: &Frame, _: Millis) {}
 
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
-        let switch = self.switch.upgrade();
-        for effect in self.bonds.poll(now) {
+        let Some(switch) = self.switch.upgrade() else { return };
+        for effect in self.run(&switch, now) {
             match effect {
                 bond::Effect::Log(line) => effects.push(Effect::Log(line)),
-                bond::Effect::Changed { bond } => {
-                    switch.iter().for_each(|switch| switch.changed(Change::Bond(Arc::clone(&bond))));
+                bond::Effect::Changed { bond, parts } => {
+                    parts.iter().for_each(|part| switch.changed(Change::Bond(Arc::clone(&bond), *part)));
                     effects.push(Effect::Status);
                 }
                 bond::Effect::Announce { bond } => {
                     let views = self.bonds.published().load();
-                    if let (Some(switch), Some(view)) = (&switch, views.get(&bond)) {
-                        announce(switch, &bond, view, effects);
+                    if let Some(view) = views.get(&bond) {
+                        announce(&switch, &bond, view, effects);
                     }
                 }
             }
         }
+        self.installed.retire(&switch);
     }
 
     fn next_deadline(&self) -> Option<Millis> {
@@ -131,19 +157,35 @@ impl Switch {
     pub fn configure_bonds(&self, mut settings: BTreeMap<Arc<str>, Settings>) {
         let hosted = &self.protocols.bonds;
         let overlay = self.protocols.engine.overlay();
+        self.restrict_lb_output(&mut settings);
         for (port, member) in settings.values_mut().flat_map(|settings| &mut settings.members) {
             member.link.may_enable = hosted.may_enable(overlay, *port);
         }
         {
             let mut current = hosted.settings.lock();
             if *current == settings {
-                return;
+                // Members may have other numbers in the datapath.
+                return hosted.machine.lock().reinstall(self);
             }
             current.clone_from(&settings);
-            hosted.machine.lock().bonds.configure(settings, self.clock().now());
+            self.with_bonds(|bonds| bonds.configure(settings, self.clock().now()));
         }
         hosted.follow_lacp();
         self.bonds_changed();
+    }
+
+    /// Clears the setting `lb_output` of bonds that get it while the datapath does not balance bonds. Bonds that have it keep it.
+    fn restrict_lb_output(&self, settings: &mut BTreeMap<Arc<str>, Settings>) {
+        if self.features.uses_lb_output() {
+            return;
+        }
+        let current = self.protocols.bonds.settings.lock();
+        for (name, settings) in settings.iter_mut().filter(|(_, settings)| settings.uses_lb_output()) {
+            if !current.get(name).is_some_and(Settings::uses_lb_output) {
+                tracing::warn!(target: "bond", "{name}: Datapath does not support 'lb_output' action, disabled.");
+                settings.lb_output = false;
+            }
+        }
     }
 
     /// Carries out what follows from a change of bonds.
@@ -183,7 +225,9 @@ impl Switch {
 
     /// Calls a function with the bonds, for their status.
     pub fn with_bonds<T>(&self, call: impl FnOnce(&mut Bonds) -> T) -> T {
-        call(&mut self.protocols.bonds.machine.lock().bonds)
+        let machine = &mut *self.protocols.bonds.machine.lock();
+        machine.installed.collect_loads(self, &machine.bonds);
+        call(&mut machine.bonds)
     }
 
     /// Changes the bonds by a command, and carries out what follows.

@@ -68,8 +68,8 @@ pub enum Change {
         /// Its number.
         meter: u32,
     },
-    /// The decisions of the bond of this name.
-    Bond(Arc<str>),
+    /// A part of the decisions of the bond of this name.
+    Bond(Arc<str>, bond::Part),
     /// The state that protocols give a port, where a protocol that decides is enabled.
     PortState(BridgePort),
     /// The tunnel ports of the bridges, or what the host receives for them.

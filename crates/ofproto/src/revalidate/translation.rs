@@ -61,8 +61,8 @@ pub(crate) enum DependencyKey {
     MulticastGroup(BridgeId, u16, IpAddr),
     MulticastRouters(BridgeId, u16),
     Bridge(BridgeId),
-    /// A bond, by a hash of its name: bonds that share it are examined together.
-    Bond(u64),
+    /// A part of the decisions of a bond, by a hash of its name.
+    Bond(u64, bond::Part),
     PortState(BridgePort),
     Tunnels,
     Route(IpAddr),
@@ -128,7 +128,7 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::PortState(BridgePort { bridge, port }) => {
             add(add(hash, 6 << 56 | u64::from(*bridge)), port.0.into())
         }
-        Dependency::Bond(name) => add(add(hash, 11 << 56), number_of_name(name)),
+        Dependency::Bond(name, part) => add(add(hash, 11 << 56 | *part as u64), number_of_name(name)),
         Dependency::Tunnels => add(hash, 8 << 56),
         Dependency::Route { dst, src, mark } => {
             let src = src.map_or([0, 0], number_of);
@@ -206,7 +206,7 @@ impl SharedTranslation {
             }
             Dependency::MulticastRouters { bridge, vlan } => Some(DependencyKey::MulticastRouters(bridge, vlan)),
             Dependency::Bridge(bridge) => Some(DependencyKey::Bridge(bridge)),
-            Dependency::Bond(ref name) => Some(DependencyKey::Bond(number_of_name(name))),
+            Dependency::Bond(ref name, part) => Some(DependencyKey::Bond(number_of_name(name), part)),
             Dependency::PortState(port) => Some(DependencyKey::PortState(port)),
             Dependency::Tunnels => Some(DependencyKey::Tunnels),
             Dependency::Route { dst, .. } => Some(DependencyKey::Route(dst)),
@@ -328,7 +328,7 @@ impl Changes {
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
             Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
             Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
-            Change::Bond(name) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name))),
+            Change::Bond(name, part) => _ = self.keys.insert(DependencyKey::Bond(number_of_name(&name), part)),
             Change::MulticastGroup { bridge, vlan, group } => {
                 self.keys.insert(DependencyKey::MulticastGroup(bridge, vlan, group));
             }

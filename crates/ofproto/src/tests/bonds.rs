@@ -24,12 +24,16 @@ fn bonded(mode: Mode) -> (Lab, Arc<Ofproto>) {
 }
 
 fn configure(lab: &Lab, br: &Ofproto, mode: Mode, links: [Link; 2]) {
+    configure_as(lab, br, BondSettings { mode, ..BondSettings::default() }, links);
+}
+
+fn configure_as(lab: &Lab, br: &Ofproto, settings: BondSettings, links: [Link; 2]) {
     let member = |(n, link): (u32, Link)| {
         let at = BridgePort { bridge: br.id(), port: PortNo(n) };
         (at, MemberSettings { name: format!("p{n}").into(), mac: MacAddr::ZERO, link })
     };
     let members = (1..).zip(links).map(member).collect();
-    lab.switch.configure_bonds([(NAME.into(), BondSettings { mode, members, ..BondSettings::default() })].into());
+    lab.switch.configure_bonds([(NAME.into(), BondSettings { members, ..settings })].into());
 }
 
 fn counts(lab: &Lab) -> [usize; 4] {
@@ -86,16 +90,18 @@ fn loads_are_those_of_the_packets_that_left() {
     _ = br;
 }
 
+/// A frame of UDP to address 9 with a source port.
+fn udp(port: u8) -> Vec<u8> {
+    let mut frame = frame(3, 9);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..42].copy_from_slice(&[1, port, 0, 9, 0, 26, 0, 0]);
+    frame
+}
+
 #[test]
 fn balance_tcp_needs_lacp_and_spreads_packets_by_their_hash() {
     let (lab, br) = bonded(Mode::BalanceTcp);
-    let udp = |port: u8| {
-        let mut frame = frame(3, 9);
-        frame[12..14].copy_from_slice(&[8, 0]);
-        frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        frame[34..42].copy_from_slice(&[1, port, 0, 9, 0, 26, 0, 0]);
-        frame
-    };
     lab.send("br-3", &[udp(1)]);
     assert_eq!(counts(&lab), [0, 0, 0, 1]);
     lab.switch.set_bonds_lacp(&[(NAME.into(), LacpStatus::Negotiated)].into(), BTreeSet::new());
@@ -125,4 +131,99 @@ fn addresses_follow_their_bond() {
     assert_eq!(at(), Some(PortNo(2)));
     lab.send("br-3", &[frame(3, 7)]);
     assert_eq!(lab.received("br-2").len(), 1);
+}
+
+/// A bond that the datapath balances, and its settings.
+fn balanced() -> (Lab, Arc<Ofproto>, BondSettings) {
+    let (lab, br) = bonded(Mode::BalanceTcp);
+    let settings = BondSettings { mode: Mode::BalanceTcp, lb_output: true, ..BondSettings::default() };
+    configure_as(&lab, &br, settings.clone(), [Link::UP; 2]);
+    lab.switch.set_bonds_lacp(&[(NAME.into(), LacpStatus::Negotiated)].into(), BTreeSet::new());
+    lab.switch.settle_protocols();
+    (lab, br, settings)
+}
+
+/// The ids of the bonds that the datapath balances.
+fn ids(lab: &Lab) -> Vec<u32> {
+    lab.switch.dpif().expect("a datapath").bonds().iter().map(|(id, _)| id.0).collect()
+}
+
+#[test]
+fn members_change_without_a_translation() {
+    let (lab, br, settings) = balanced();
+    lab.send("br-3", &(1..=40).map(udp).collect::<Vec<_>>());
+    let [first, second, _, fourth] = counts(&lab);
+    assert!(first > 5 && second > 5 && first + second == 40 && fourth == 40, "{first} {second} {fourth}");
+    lab.switch.pass(Extent::Changes);
+    for (links, expected) in [
+        ([Link::DOWN, Link::UP], [0, 40, 0, 40]),
+        ([Link::UP, Link::DOWN], [40, 0, 0, 40]),
+        // Buckets with load stay where they are.
+        ([Link::UP; 2], [40, 0, 0, 40]),
+    ] {
+        configure_as(&lab, &br, settings.clone(), links);
+        lab.switch.settle_protocols();
+        assert_eq!(lab.switch.pass(Extent::Changes).translated, 0);
+        lab.send("br-3", &(1..=40).map(udp).collect::<Vec<_>>());
+        assert_eq!(counts(&lab), expected);
+    }
+    assert_eq!(lab.switch.pass(Extent::Full).fixed_up, 0);
+    assert_eq!(lab.switch.dpif().expect("a datapath").drops(), []);
+    // Without a member, the flow is another one.
+    configure_as(&lab, &br, settings, [Link::DOWN; 2]);
+    lab.switch.settle_protocols();
+    lab.send("br-3", &[udp(1)]);
+    assert_eq!(counts(&lab), [0, 0, 0, 1]);
+}
+
+#[test]
+fn the_datapath_counts_the_loads_that_rebalancing_sees() {
+    let (lab, _br, _) = balanced();
+    lab.send("br-3", &(1..=40).map(udp).collect::<Vec<_>>());
+    let [first, second, ..] = counts(&lab);
+    let loads = || {
+        lab.switch.with_bonds(|bonds| {
+            _ = bonds.show(None, lab.clock.now());
+            let of = |member: &::bond::machine::MemberStatus| member.loads.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            bonds.status().remove(0).members.iter().map(of).collect::<Vec<_>>()
+        })
+    };
+    let len = udp(1).len() as u64;
+    assert_eq!(loads(), [len * first as u64, len * second as u64]);
+    assert_eq!(loads(), [len * first as u64, len * second as u64], "each byte counts once");
+}
+
+#[test]
+fn tables_follow_the_setting() {
+    let (lab, br, settings) = balanced();
+    let sends = |n: u8| {
+        lab.send("br-3", &(1..=n).map(udp).collect::<Vec<_>>());
+        let [first, second, ..] = counts(&lab);
+        first + second
+    };
+    assert_eq!((ids(&lab), sends(20)), (vec![1], 20));
+    let other = |lb_output, mode| BondSettings { lb_output, mode, ..settings.clone() };
+    for (settings, expected) in [
+        (other(false, Mode::BalanceTcp), vec![]),
+        (other(true, Mode::BalanceTcp), vec![1]),
+        (other(true, Mode::BalanceSlb), vec![]),
+        (other(true, Mode::ActiveBackup), vec![]),
+        // The bond gets a new number.
+        (other(true, Mode::BalanceTcp), vec![2]),
+    ] {
+        configure_as(&lab, &br, settings, [Link::UP; 2]);
+        lab.switch.settle_protocols();
+        assert_eq!((ids(&lab), sends(20)), (expected, 20));
+    }
+    assert_eq!(lab.switch.dpif().expect("a datapath").drops(), []);
+    // A datapath that is not to balance bonds keeps those that it has.
+    assert_eq!(lab.switch.set_feature("lb_output_action", "false", false), crate::features::Set::Done);
+    configure_as(&lab, &br, BondSettings { hash_basis: 7, ..settings.clone() }, [Link::UP; 2]);
+    assert_eq!((ids(&lab), sends(20)), (vec![2], 20));
+    configure_as(&lab, &br, other(false, Mode::BalanceTcp), [Link::UP; 2]);
+    configure_as(&lab, &br, settings, [Link::UP; 2]);
+    lab.switch.settle_protocols();
+    assert_eq!((ids(&lab), sends(20)), (vec![], 20));
+    lab.switch.configure_bonds(BTreeMap::new());
+    assert!(ids(&lab).is_empty());
 }

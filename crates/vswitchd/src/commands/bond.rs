@@ -1,9 +1,12 @@
-//! `bond/`: bonds, their members and hashes, and changes until links change.
+//! `bond/`: bonds, their members and hashes, and changes until links change; `dpif-netdev/bond-show`.
 
 use super::{act, show};
 use crate::devices::{Devices, Dp};
+use base::DpPort;
 use bond::{Bonds, CommandError, commands as texts, show as lists};
+use dpif::{BondId, BondTable};
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
@@ -50,13 +53,36 @@ pub(crate) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let hash = texts::hash(arg(0).unwrap_or_default(), arg(1), arg(2));
         hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
     });
-    // No bond uses an action of its own in the datapath.
-    act(commands, devices, ("dpif-netdev/bond-show", "[dp]", 0..=1), |devices, args| match args.first() {
-        Some(name) if super::dpctl::find(devices, name).is_err() => {
-            Err("please specify an existing datapath".to_owned())
-        }
-        _ => Ok("Bonds:\n".to_owned()),
+    show(commands, devices, ("dpif-netdev/bond-show", "[dp]", 0..=1), |devices, args, format| {
+        let bonds = super::pmd::named(devices, args.first())?.dpif.bonds();
+        Ok(match format {
+            OutputFormat::Text => tables_text(&bonds).into(),
+            OutputFormat::Json => tables_json(&bonds).into(),
+        })
     });
+}
+
+/// The bonds that a datapath balances, in Open vSwitch's layout: the port of each bucket.
+fn tables_text(bonds: &[(BondId, BondTable)]) -> String {
+    let mut out = String::new();
+    for (n, (id, table)) in bonds.iter().enumerate() {
+        out.push_str(if n == 0 { "Bonds:\n" } else { "" });
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "  bond-id {}:", id.0);
+        for (bucket, port) in table.buckets.iter().enumerate() {
+            let _ = writeln!(out, "    bucket {bucket} - member {}", port.unwrap_or(DpPort::NONE).0);
+        }
+    }
+    out
+}
+
+/// The same as JSON, by id.
+fn tables_json(bonds: &[(BondId, BondTable)]) -> Value {
+    let json = |(id, table): &(BondId, BondTable)| {
+        let ports: Vec<Option<u32>> = table.buckets.iter().map(|port| port.map(|port| port.0)).collect();
+        (id.0.to_string(), json!({"hash_basis": table.hash_basis, "buckets": ports}))
+    };
+    Value::Object(bonds.iter().map(json).collect())
 }
 
 fn register_change(commands: &Commands, devices: &Arc<Devices>, (name, usage, n): (&str, &str, usize), change: Change) {
@@ -97,6 +123,7 @@ fn json_of(devices: &Devices, name: Option<&str>) -> Value {
         let of = json!({
             "mode": bond.mode.name(),
             "lacp_status": bond.lacp.name(),
+            "lb_output": bond.lb_output,
             "active_member": bond.active_name.as_deref(),
             "members": bond.members.iter().map(member).collect::<Map<_, _>>(),
         });

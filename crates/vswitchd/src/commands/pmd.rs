@@ -152,7 +152,7 @@ fn is_asked(request: &Request<'_>, thread: &ThreadInfo) -> bool {
 }
 
 /// The datapath of that name.
-fn named(devices: &Devices, name: Option<&String>) -> Result<Dp, String> {
+pub(super) fn named(devices: &Devices, name: Option<&String>) -> Result<Dp, String> {
     let mut datapaths = devices.all_datapaths();
     match name {
         Some(name) => datapaths.retain(|dp| *name == dp.name),

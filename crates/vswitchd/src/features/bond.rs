@@ -87,9 +87,6 @@ fn settings(reader: &Reader<'_>, rows: PortRows<'_>) -> Settings {
         }
     };
     let basis = reader.checked(&what, config, "bond-hash-basis", "a number", |v| v.parse::<i64>().ok());
-    if reader.flag(&what, config, "lb-output-action") == Some(true) {
-        reader.warn(format!("{what}: lb-output-action is not supported, balance-tcp recirculates packets"));
-    }
     let delay = |ms: i64| u64::try_from(ms).unwrap_or(0);
     Settings {
         mode,
@@ -101,6 +98,7 @@ fn settings(reader: &Reader<'_>, rows: PortRows<'_>) -> Settings {
         primary: config.get("bond-primary").map(Arc::from),
         lacp_fallback: reader.flag(&what, config, "lacp-fallback-ab").unwrap_or(false),
         all_members_active: reader.flag(&what, config, "all-members-active").unwrap_or(false),
+        lb_output: reader.flag(&what, config, "lb-output-action").unwrap_or(false),
         members: BTreeMap::new(),
     }
 }

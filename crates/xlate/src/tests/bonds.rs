@@ -1,9 +1,10 @@
 //! Bonds: which frames enter by a member, the member by which a frame leaves, and the dependencies of translations.
 
 use super::*;
-use ::bond::{Bonds, LacpStatus, Link, MemberSettings, Mode, Settings};
+use ::bond::{Bonds, LacpStatus, Link, MemberSettings, Mode, Part, Settings};
 use base::BridgePort;
 use base::rng::Rng;
+use dpif::BondId;
 
 /// The bond's name, which is that of the bundle of port 1.
 const NAME: &str = "p1";
@@ -17,35 +18,45 @@ fn machine(mode: Mode, lacp: LacpStatus, links: [Link; 2], basis: u32) -> Bonds 
 }
 
 fn configure(bonds: &mut Bonds, mode: Mode, lacp: LacpStatus, links: [Link; 2], basis: u32) {
+    let settings = Settings { mode, hash_basis: basis, ..Settings::default() };
+    set(bonds, settings, lacp, links);
+    bonds.poll(Millis(1));
+}
+
+/// Sets the bond, whose decisions the next poll publishes.
+fn set(bonds: &mut Bonds, settings: Settings, lacp: LacpStatus, links: [Link; 2]) {
     let member = |(n, link): (u32, Link)| {
         let at = BridgePort { bridge: 0, port: PortNo(n) };
         (at, MemberSettings { name: format!("p{n}").into(), mac: MacAddr::ZERO, link })
     };
     let members = (1..).zip(links).map(member).collect();
-    let settings = Settings { mode, hash_basis: basis, members, ..Settings::default() };
-    bonds.configure([(NAME.into(), settings)].into(), Millis(1));
+    bonds.configure([(NAME.into(), Settings { members, ..settings })].into(), Millis(1));
     bonds.set_lacp(NAME, lacp);
-    bonds.poll(Millis(1));
 }
 
 /// A machine with a random bond.
 pub(super) fn random(rng: &mut Rng) -> Bonds {
     let mut bonds = Bonds::new();
     change(&mut bonds, rng);
+    bonds.publish();
     bonds
 }
 
-/// Gives the bond other decisions.
-pub(super) fn change(bonds: &mut Bonds, rng: &mut Rng) {
-    let (mode, lacp) = match rng.below(6) {
+/// Gives the bond other decisions, which are not published yet. Returns the parts that have changed.
+pub(super) fn change(bonds: &mut Bonds, rng: &mut Rng) -> Vec<Part> {
+    let (mode, lacp) = match rng.below(8) {
         0 => (Mode::ActiveBackup, LacpStatus::Disabled),
         1 | 2 => (Mode::BalanceSlb, LacpStatus::Disabled),
         3 => (Mode::BalanceSlb, LacpStatus::Negotiated),
-        4 => (Mode::BalanceTcp, LacpStatus::Negotiated),
+        4..7 => (Mode::BalanceTcp, LacpStatus::Negotiated),
         _ => (Mode::BalanceTcp, LacpStatus::Disabled),
     };
     let links = [0, 1].map(|_| if rng.below(5) == 0 { Link::DOWN } else { Link::UP });
-    configure(bonds, mode, lacp, links, rng.below(3) as u32);
+    let lb_output = rng.below(2) == 0;
+    set(bonds, Settings { mode, hash_basis: rng.below(3) as u32, lb_output, ..Settings::default() }, lacp, links);
+    let effects = bonds.run(Millis(1));
+    let parts = |effect| if let ::bond::Effect::Changed { parts, .. } = effect { parts } else { Vec::new() };
+    effects.into_iter().flat_map(parts).collect()
 }
 
 /// Makes ports 1 and 2 a bond, whose bundle is as that of port 1 was.
@@ -85,7 +96,7 @@ fn is_output(verdict: &Verdict, port: u32) -> bool {
 }
 
 fn depends_on_bond(verdict: &Verdict) -> bool {
-    verdict.dependencies.contains(&Dependency::Bond(NAME.into()))
+    verdict.dependencies.iter().any(|dependency| matches!(dependency, Dependency::Bond(name, _) if **name == *NAME))
 }
 
 fn learn(net: &Network, mac: u64, port: u32) {
@@ -203,4 +214,64 @@ fn packets_beside_the_bond_do_not_depend_on_it() {
     all.bonds = Arc::clone(&net.bonds);
     let out = translate(&all, &frame(4, A, B), false);
     assert!(is_output(&out, 1) && is_output(&out, 2) && !depends_on_bond(&out));
+}
+
+/// A machine with a bond that the datapath balances.
+fn balanced(links: [Link; 2]) -> Bonds {
+    let mut bonds = Bonds::new();
+    let settings = Settings { mode: Mode::BalanceTcp, lb_output: true, ..Settings::default() };
+    set(&mut bonds, settings, LacpStatus::Negotiated, links);
+    bonds.poll(Millis(1));
+    bonds
+}
+
+/// The parts of the bond's decisions that a verdict depends on.
+fn parts(verdict: &Verdict) -> Vec<Part> {
+    let part = |dependency: &Dependency| if let Dependency::Bond(_, part) = dependency { Some(*part) } else { None };
+    verdict.dependencies.iter().filter_map(part).collect()
+}
+
+#[test]
+fn the_datapath_chooses_if_it_has_a_table() {
+    let mut bonds = balanced(BOTH);
+    let net = normal(&bonds);
+    let out = translate(&net, &frame(4, A, ALL), false);
+    let lb_output = DpAction::LbOutput(BondId(1));
+    assert!(out.actions.contains(&lb_output), "{:?}", out.actions);
+    assert!(!out.actions.iter().any(|action| matches!(action, DpAction::Hash(..) | DpAction::Recirc(_))));
+    assert_eq!(parts(&out), [Part::Choice], "not on the members of buckets");
+    // Without a member, or without a partner, nothing is sent.
+    set(
+        &mut bonds,
+        Settings { mode: Mode::BalanceTcp, lb_output: true, ..Settings::default() },
+        LacpStatus::Negotiated,
+        [Link::DOWN; 2],
+    );
+    bonds.poll(Millis(1));
+    assert!(!translate(&net, &frame(4, A, ALL), false).actions.contains(&lb_output));
+    // The setting has no effect in other modes.
+    let settings = Settings { mode: Mode::BalanceSlb, lb_output: true, ..Settings::default() };
+    set(&mut bonds, settings, LacpStatus::Negotiated, BOTH);
+    bonds.poll(Millis(1));
+    let out = translate(&net, &frame(4, A, ALL), false);
+    assert!(is_output(&out, 1) || is_output(&out, 2));
+    assert_eq!(parts(&out), [Part::Choice, Part::Buckets]);
+}
+
+#[test]
+fn packets_recirculate_if_the_member_matters() {
+    let bonds = balanced(BOTH);
+    let recirculates = |change: &dyn Fn(&mut Bridge)| {
+        let mut net = normal(&bonds);
+        change(net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it"));
+        let out = translate(&net, &frame(4, A, ALL), false);
+        out.actions.iter().any(|action| matches!(action, DpAction::Recirc(_)))
+    };
+    assert!(!recirculates(&|_| {}));
+    assert!(recirculates(&|bridge| bridge.queue_marks = Arc::new([(PortNo(2), [(1, 46)].into())].into())));
+    assert!(recirculates(&|bridge| {
+        let mut port = bridge.ports.get(&PortNo(2)).expect("the port").clone();
+        port.config.no_fwd = true;
+        bridge.ports.insert(PortNo(2), port);
+    }));
 }

@@ -5,6 +5,7 @@ use super::naive::Naive;
 use super::properties::recirculates;
 use super::wire::{Sent, Wire, execute};
 use super::*;
+use ::bond::Part;
 use base::rng::Rng;
 use classifier::Options;
 use flow::Prereq;
@@ -610,8 +611,11 @@ tally::proptest! {
         let before = translate(&net, &key, false);
         let bridge = &net.bridges[&0];
         overlay::decide(rng, &net, |port| !before.dependencies.contains(&Dependency::PortState(port)));
-        if let Some(bond) = bond.as_mut().filter(|_| !before.dependencies.contains(&Dependency::Bond("p1".into()))) {
-            bonds::change(bond, rng);
+        if let Some(bond) = &mut bond {
+            let is_named = |part: &Part| before.dependencies.contains(&Dependency::Bond("p1".into(), *part));
+            if !bonds::change(bond, rng).iter().any(is_named) {
+                bond.publish();
+            }
         }
         // Changes rules that no dependency names, groups that are not named, and addresses that are not.
         for i in 0..6u64 {

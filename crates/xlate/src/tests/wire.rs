@@ -212,6 +212,15 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
     for action in actions {
         match action {
             DpAction::Output(port) => out.push(wire.sent(port.0)),
+            DpAction::LbOutput(id) => match net {
+                Some(net) => {
+                    let views = net.bonds.load();
+                    let view = views.values().find(|view| view.lb_output() == Some(id.0)).expect("the bond");
+                    let hash = flow::hash::l4(&wire.key, view.hash_basis());
+                    out.push(wire.sent(view.member(::bond::bucket_of(hash)).expect("a member").0));
+                }
+                None => out.push(wire.sent(u32::MAX - 1)),
+            },
             DpAction::Set { field, value, mask } => {
                 wire.key.set(*field, wire.key.get(*field) & !mask | value & mask);
             }
