@@ -14,10 +14,10 @@ use dpif::{BondId, BondTable, LB_BUCKETS};
 use parking_lot::Mutex;
 
 use crate::port::PORTS_MAX;
-use crate::shared::{CALLER_LANE, LANES_MAX, bump, bump_own};
+use crate::shared::LANES_MAX;
 
 /// Stands for a bucket without a member.
-const NO_PORT: u16 = u16::MAX;
+pub(crate) const NO_PORT: u16 = u16::MAX;
 
 const _: () = assert!(PORTS_MAX <= NO_PORT as u32);
 
@@ -66,11 +66,17 @@ impl Default for LaneLoads {
 }
 
 impl LaneLoads {
-    /// Adds bytes to a bucket of the calling thread's lane.
+    /// Adds bytes to a bucket of [`CALLER_LANE`](crate::shared::CALLER_LANE), which several threads have.
     #[inline]
-    pub(crate) fn add(&self, lane: usize, bucket: u8, bytes: usize) {
+    pub(crate) fn add(&self, bucket: u8, bytes: usize) {
+        self.0[usize::from(bucket)].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Adds bytes to a bucket of the calling packet thread's lane.
+    #[inline]
+    pub(crate) fn add_own(&self, bucket: u8, bytes: usize) {
         let load = &self.0[usize::from(bucket)];
-        if lane == CALLER_LANE { bump(load, bytes as u64) } else { bump_own(load, bytes as u64) }
+        load.store(load.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
     }
 }
 
@@ -105,11 +111,10 @@ impl Bond {
         self.hash_basis
     }
 
-    /// The port of a bucket.
+    /// The number of the port of a bucket, or [`NO_PORT`].
     #[inline]
-    pub(crate) fn port(&self, bucket: u8) -> Option<DpPort> {
-        let port = self.ports[usize::from(bucket)];
-        (port != NO_PORT).then_some(DpPort(port.into()))
+    pub(crate) fn port(&self, bucket: u8) -> u16 {
+        self.ports[usize::from(bucket)]
     }
 
     /// The loads of a lane, which the calling thread has.
@@ -254,12 +259,12 @@ mod tests {
         assert!(bonds.take_loads(BondId(3)).is_none());
         bonds.set(BondId(3), &BondTable::default());
         for (lane, bucket, bytes) in [(0, 5, 100), (1, 5, 20), (7, 255, 3)] {
-            cache.current(&bonds).bond(BondId(3)).expect("was added").loads(lane).add(lane, bucket, bytes);
+            cache.current(&bonds).bond(BondId(3)).expect("was added").loads(lane).add(bucket, bytes);
         }
         bonds.set(BondId(3), &BondTable { hash_basis: 1, ..BondTable::default() });
         let loads = || bonds.take_loads(BondId(3)).map(|loads| (loads[5], loads[255], loads.iter().sum::<u64>()));
         assert_eq!([loads(), loads()], [Some((120, 3, 123)), Some((0, 0, 0))]);
-        cache.current(&bonds).bond(BondId(3)).expect("is still there").loads(0).add(0, 5, 1);
+        cache.current(&bonds).bond(BondId(3)).expect("is still there").loads(0).add_own(5, 1);
         assert_eq!(loads(), Some((1, 0, 1)));
         bonds.del(BondId(3));
         bonds.set(BondId(3), &BondTable::default());

@@ -527,6 +527,9 @@ mod tests {
             is_tracked(&Megaflow::new(FlowId(1), DpFlow::by_hand(key, &mask, actions.into(), 0)))
         };
         let (ct, output) = (DpAction::Ct(Arc::default()), DpAction::Output(DpPort(1)));
+        // The member of a bond differs by packet.
+        assert_eq!(output_and_tag(&[DpAction::LbOutput(dpif::BondId(1))]), None);
+        assert_eq!(output_and_tag(&[DpAction::PopVlan, DpAction::LbOutput(dpif::BondId(1))]), None);
         assert!(tracked(&key, &[ct.clone(), DpAction::Recirc(1)]) && tracked(&key, &[ct, output.clone()]));
         assert!(!tracked(&key, std::slice::from_ref(&output)));
         key.set(Field::CtState, 0x22);

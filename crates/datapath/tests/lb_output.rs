@@ -116,11 +116,11 @@ fn packets_leave_by_their_bucket() {
                 current = table(&mut rng);
                 dp.bond_set(BOND, &current);
             }
-            let alike = rng.below(2) == 0;
-            for _ in 0..1 + rng.below(32) {
-                let mut frame = if alike { kind.clone() } else { frame(&mut rng) };
+            let is_one_kind = rng.below(2) == 0;
+            for _ in 0..=rng.below(32) {
+                let mut frame = if is_one_kind { kind.clone() } else { frame(&mut rng) };
                 // Packets of one flow with different ports.
-                if let (true, Some(port)) = (alike && frame.len() > 40, frame.get_mut(35)) {
+                if let (true, Some(port)) = (is_one_kind && frame.len() > 40, frame.get_mut(35)) {
                     *port = rng.below(40) as u8;
                 }
                 ports[0].receive(&frame);
@@ -172,7 +172,7 @@ fn the_hash_is_that_of_recirculated_packets() {
             _ => {
                 mask.add_mask(Field::DpHash, 0xff);
                 let bucket = key.get(Field::DpHash) as usize & 0xff;
-                buckets[bucket].map(|port| DpAction::Output(port)).into_iter().collect()
+                buckets[bucket].map(DpAction::Output).into_iter().collect()
             }
         };
         (list.into(), Some(mask))

@@ -17,7 +17,6 @@ fn add(hash: u64, word: u64) -> u64 {
 }
 
 fn finish(hash: u64) -> u32 {
-    let hash = add(add(hash, 1), 2);
     ((hash ^ hash >> 32) as u32).max(1)
 }
 
@@ -54,21 +53,20 @@ impl L4 {
             _ => return finish(add(self.basis.into(), eth_type.into())),
         };
         let ported = matches!(proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
-        with_ports(hash, proto, ported.then(|| (w(layout::TP) >> 32) as u32))
+        with_ports(hash, proto, if ported { (w(layout::TP) >> 32) as u32 } else { 0 })
     }
 
     /// The hash of a packet of TCP or UDP over IPv4 with these headers.
     #[inline]
     pub fn of_head(&self, head: &Head<'_>) -> u32 {
-        with_ports(add(self.ipv4, head.addresses()), head.proto(), Some(head.ports()))
+        with_ports(add(self.ipv4, head.addresses()), head.proto(), head.ports())
     }
 }
 
-/// The hash [`l4`] from that of the addresses.
+/// The hash [`l4`] from that of the addresses; `ports` are 0 if they are left out.
 #[inline]
-fn with_ports(hash: u64, proto: u8, ports: Option<u32>) -> u32 {
-    let hash = add(hash, proto.into());
-    finish(ports.map_or(hash, |ports| add(hash, ports.into())))
+fn with_ports(hash: u64, proto: u8, ports: u32) -> u32 {
+    finish(add(hash, u64::from(proto) << 32 | u64::from(ports)))
 }
 
 /// Hashes Ethernet addresses and type, VLAN id, IP addresses and protocol, and ports of TCP and SCTP. Both directions

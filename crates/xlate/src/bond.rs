@@ -102,7 +102,7 @@ impl Xlate<'_> {
             Choice::Member(member) => self.output_port(member, true),
             Choice::Hash
                 if let Some(id) = view.lb_output()
-                    && self.members_are_alike(bundle) =>
+                    && self.members_are_interchangeable(bundle) =>
             {
                 self.lb_output(bundle, BondId(id));
             }
@@ -126,7 +126,7 @@ impl Xlate<'_> {
 
     /// Returns true if it makes no difference to the translation which member the packet leaves by: then the datapath may choose
     /// that alone. All members are devices that may send, and none of them marks packets for its queues.
-    fn members_are_alike(&mut self, bundle: &Bundle) -> bool {
+    fn members_are_interchangeable(&mut self, bundle: &Bundle) -> bool {
         let bridge = self.pos.bridge;
         self.mirroring.snaplen.is_none()
             && !self.is_l3()

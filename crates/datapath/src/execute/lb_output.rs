@@ -16,17 +16,17 @@ use std::sync::atomic::Ordering;
 
 use super::Executor;
 use super::recirculate::context_of;
-use crate::bonds::{Bond, LaneLoads};
-use crate::input::{Key, Keys};
-use crate::shared::SharedState;
-
-/// The port of each packet; `None` for packets whose bucket has none.
-type Choices = SmallVec<[Option<DpPort>; BATCH_MAX]>;
+use crate::bonds::{Bond, NO_PORT};
+use crate::input::{self, Key, Keys};
+use crate::shared::{CALLER_LANE, SharedState};
 
 /// Returns true if packets have the keys that they had before these actions.
 pub(super) fn keep_packets(actions: &[DpAction]) -> bool {
     actions.iter().all(|action| matches!(action, DpAction::Output(_) | DpAction::LbOutput(_)))
 }
+
+/// The number of the port that each packet leaves by, or [`NO_PORT`].
+type Choices = [u16; BATCH_MAX];
 
 impl Executor<'_> {
     /// Sends the packets by the members of a bond: the packets themselves if this is their last use, otherwise copies. `keys`
@@ -39,111 +39,121 @@ impl Executor<'_> {
         trunc: Option<usize>,
         last: bool,
     ) {
-        let lane = self.outputs.lane();
-        let choices = match self.outputs.bonds.current(&self.shared.bonds).bond(id) {
-            Some(bond) => {
-                let balancer = Balancer { bond, loads: bond.loads(lane), lane, hash: L4::new(bond.hash_basis()) };
-                match keys {
-                    Some(keys) => balancer.choose_by_keys(packets, keys),
-                    None => balancer.choose(packets, self.shared, self.in_port),
-                }
-            }
-            None => SmallVec::from_elem(None, packets.len()),
-        };
-        let Some(first) = choices.first().copied() else { return };
-        let rest = &choices[1..];
-        match first {
-            Some(port) if rest.iter().all(|choice| *choice == first) => self.output(packets, port, trunc, last),
-            _ if last => self.output_chosen(packets.drain(..), &choices, trunc),
+        if packets.len() > BATCH_MAX {
+            let mut rest = packets.split_off(BATCH_MAX);
+            self.lb_output(packets, id, None, trunc, last);
+            self.lb_output(&mut rest, id, None, trunc, last);
+            return packets.append(&mut rest);
+        }
+        let (lane, n) = (self.outputs.lane(), packets.len());
+        let mut choices = [NO_PORT; BATCH_MAX];
+        let mut are_equal = true;
+        if let Some(bond) = self.outputs.bonds.current(&self.shared.bonds).bond(id) {
+            let hash = L4::new(bond.hash_basis());
+            let hashes = match keys {
+                Some(keys) => hashes_by_keys(hash, keys, n),
+                None => hashes(hash, packets, self.shared, self.in_port),
+            };
+            are_equal = choose(bond, lane, packets, &hashes, &mut choices);
+        }
+        match choices[0] {
+            port if are_equal && port != NO_PORT => self.output(packets, DpPort(port.into()), trunc, last),
+            _ if last => self.output_chosen(packets, &choices, trunc),
             _ => {
-                let mut copies = Batch::new();
+                let mut copies = self.outputs.spare();
                 pool::copy_all(packets, &mut copies);
-                self.output_chosen(copies.drain(..), &choices, trunc);
+                self.output_chosen(&mut copies, &choices, trunc);
+                self.outputs.give_spare(copies);
             }
         }
     }
 
-    /// Sends each packet by its port.
-    fn output_chosen(&mut self, packets: impl Iterator<Item = Packet>, choices: &Choices, trunc: Option<usize>) {
-        let mut by_port: SmallVec<[(DpPort, Batch); 4]> = SmallVec::new();
-        let mut dropped = 0;
-        for (packet, choice) in packets.zip(choices) {
-            let Some(port) = *choice else {
-                dropped += 1;
-                pool::recycle(packet);
-                continue;
-            };
-            match by_port.iter_mut().find(|(known, _)| *known == port) {
+    /// Sends each packet by its port, and leaves `packets` empty.
+    #[inline(never)]
+    fn output_chosen(&mut self, packets: &mut Batch, choices: &Choices, trunc: Option<usize>) {
+        let mut by_port: SmallVec<[(u16, Batch); 4]> = SmallVec::new();
+        for (packet, choice) in packets.drain(..).zip(choices) {
+            match by_port.iter_mut().find(|(known, _)| known == choice) {
                 Some((_, batch)) => batch.push(packet),
                 None => {
                     let mut batch = self.outputs.spare();
+                    batch.reserve(BATCH_MAX);
                     batch.push(packet);
-                    by_port.push((port, batch));
+                    by_port.push((*choice, batch));
                 }
             }
         }
         for (port, mut batch) in by_port {
-            self.output(&mut batch, port, trunc, true);
+            if port == NO_PORT {
+                self.work.failed = Some(DropReason::NoBond);
+                self.shared.count_drop(self.from, DropReason::NoBond, batch.len() as u64);
+            } else {
+                self.output(&mut batch, DpPort(port.into()), trunc, true);
+            }
             self.outputs.give_spare(batch);
         }
-        if dropped > 0 {
-            self.work.failed = Some(DropReason::NoBond);
-            self.shared.count_drop(self.from, DropReason::NoBond, dropped);
-        }
     }
 }
 
-/// Chooses members for packets, and counts them for their buckets.
-#[derive(Clone, Copy)]
-struct Balancer<'a> {
-    bond: &'a Bond,
-    loads: &'a LaneLoads,
-    lane: usize,
-    hash: L4,
+/// Chooses the port of each packet, and counts the packets for their buckets. Returns true if all leave by one port.
+#[inline]
+fn choose(bond: &Bond, lane: usize, packets: &Batch, hashes: &[u32; BATCH_MAX], choices: &mut Choices) -> bool {
+    let loads = bond.loads(lane);
+    if lane == CALLER_LANE {
+        packets.iter().zip(hashes).for_each(|(packet, hash)| loads.add(*hash as u8, packet.len()));
+    } else {
+        packets.iter().zip(hashes).for_each(|(packet, hash)| loads.add_own(*hash as u8, packet.len()));
+    }
+    let (first, mut differ) = (bond.port(hashes[0] as u8), 0);
+    for (hash, choice) in hashes.iter().zip(choices).take(packets.len()) {
+        *choice = bond.port(*hash as u8);
+        differ |= *choice ^ first;
+    }
+    differ == 0
 }
 
-impl Balancer<'_> {
-    /// Returns the port of a packet with this hash.
-    #[inline]
-    fn choice(&self, packet: &Packet, hash: u32) -> Option<DpPort> {
-        let bucket = hash as u8;
-        self.loads.add(self.lane, bucket, packet.len());
-        self.bond.port(bucket)
-    }
-
-    fn choose_by_keys(&self, packets: &Batch, keys: &Keys) -> Choices {
-        let choose = |(i, packet): (usize, &Packet)| {
-            let hash = match keys.at(i) {
-                Key::Plain(key) => self.hash.of(key),
-                Key::Wide(key) => self.hash.of(key),
-                Key::Tracked(key) => self.hash.of(key),
-                Key::Tunneled(key) => self.hash.of(key),
-                Key::Any(key) => self.hash.of(key),
-            };
-            self.choice(packet, hash)
-        };
-        packets.iter().enumerate().map(choose).collect()
-    }
-
-    fn choose(&self, packets: &Batch, shared: &SharedState, in_port: DpPort) -> Choices {
-        let choose = |packet: &Packet| {
-            let hash = match untagged_head(packet.data()).filter(|_| packet.l3_type.is_none()) {
-                Some((head, _)) => self.hash.of_head(&head),
-                None => self.hash_of_other(packet, shared, in_port),
-            };
-            self.choice(packet, hash)
-        };
-        packets.iter().map(choose).collect()
-    }
-
-    /// The hash of a packet other than untagged TCP and UDP over IPv4.
-    #[inline(never)]
-    fn hash_of_other(&self, packet: &Packet, shared: &SharedState, in_port: DpPort) -> u32 {
-        let plain = if packet.l3_type.is_none() { extract_plain(packet.data(), PortNo(in_port.0)) } else { None };
-        let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
-        match plain {
-            Some(key) => self.hash.of(&key),
-            None => self.hash.of(&extract_with(packet.data(), &context_of(packet, in_port), vlans_max)),
+/// The hashes of the first `n` packets with these keys.
+#[inline]
+fn hashes_by_keys(hash: L4, keys: &Keys, n: usize) -> [u32; BATCH_MAX] {
+    let mut hashes = [0; BATCH_MAX];
+    if keys.are_plain == input::first(n) {
+        for (place, key) in hashes.iter_mut().zip(&keys.plain).take(n) {
+            *place = hash.of(key);
         }
+        return hashes;
+    }
+    for (i, place) in hashes.iter_mut().enumerate().take(n) {
+        *place = match keys.at(i) {
+            Key::Plain(key) => hash.of(key),
+            Key::Wide(key) => hash.of(key),
+            Key::Tracked(key) => hash.of(key),
+            Key::Tunneled(key) => hash.of(key),
+            Key::Any(key) => hash.of(key),
+        };
+    }
+    hashes
+}
+
+/// The hashes of packets by their bytes.
+#[inline]
+fn hashes(hash: L4, packets: &Batch, shared: &SharedState, in_port: DpPort) -> [u32; BATCH_MAX] {
+    let mut hashes = [0; BATCH_MAX];
+    for (place, packet) in hashes.iter_mut().zip(packets) {
+        *place = match untagged_head(packet.data()) {
+            Some((head, _)) if packet.l3_type.is_none() => hash.of_head(&head),
+            _ => hash_of_other(hash, packet, shared, in_port),
+        };
+    }
+    hashes
+}
+
+/// The hash of a packet other than untagged TCP and UDP over IPv4.
+#[inline(never)]
+fn hash_of_other(hash: L4, packet: &Packet, shared: &SharedState, in_port: DpPort) -> u32 {
+    let plain = if packet.l3_type.is_none() { extract_plain(packet.data(), PortNo(in_port.0)) } else { None };
+    let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
+    match plain {
+        Some(key) => hash.of(&key),
+        None => hash.of(&extract_with(packet.data(), &context_of(packet, in_port), vlans_max)),
     }
 }

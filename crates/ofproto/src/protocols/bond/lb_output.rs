@@ -30,7 +30,7 @@ impl Installed {
         }
     }
 
-    /// Installs the tables of bonds that differ from the installed ones. Those of other bonds remain until [`Installed::retire`].
+    /// Installs the tables of bonds that differ from the installed ones. The tables of other bonds remain until [`Installed::retire`].
     pub(super) fn install(&mut self, switch: &Switch, bonds: &Bonds) {
         let Some(dpif) = switch.dpif() else { return };
         let net = switch.network();
