@@ -55,9 +55,10 @@ fn show(bond: &Bond, now: Millis, out: &mut String) {
         _ => line(out, format_args!("bond may use recirculation: no, Recirc-ID : -1")),
     }
     line(out, format_args!("bond-hash-basis: {}", settings.hash_basis));
-    match settings.uses_lb_output() {
-        true => line(out, format_args!("lb_output action: enabled, bond-id: {}", bond.number)),
-        false => line(out, format_args!("lb_output action: disabled, bond-id: -1")),
+    if settings.uses_lb_output() {
+        line(out, format_args!("lb_output action: enabled, bond-id: {}", bond.number));
+    } else {
+        line(out, format_args!("lb_output action: disabled, bond-id: -1"));
     }
     if settings.mode == Mode::BalanceSlb {
         line(out, format_args!("all members active: {}", settings.all_members_active));

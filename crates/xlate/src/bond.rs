@@ -133,7 +133,7 @@ impl Xlate<'_> {
             && bundle.ports.iter().all(|no| {
                 let is_plain =
                     |port: &Port| matches!(port.out, PortOut::Device(_)) && !port.config.no_fwd && !port.config.down;
-                bridge.ports.get(no).is_some_and(|port| is_plain(port))
+                bridge.ports.get(no).is_some_and(is_plain)
                     && !bridge.queue_marks.contains_key(no)
                     && self.forwards(bridge, *no)
             })
