@@ -115,10 +115,7 @@ class Replay:
 
     def add_output(self, bridge=None):
         """Port 2, which discards packets. This and all other ports may be of another bridge."""
-        options = ["type=null"]
-        if self.which == PEER:
-            options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
-        self._add_port("out0", 2, options, bridge=bridge)
+        self._add_port("out0", 2, self.discarding(0), bridge=bridge)
 
     def add_input(self, pcap, wait=True, bridge=None):
         """Port 1, which replays; packets arrive from this moment on. Without `wait`, returns
@@ -133,32 +130,37 @@ class Replay:
 
     def add_null(self, name, number, bridge=None):
         """Another port that discards packets."""
-        options = ["type=null"]
-        if self.which == PEER:
-            options = ["type=dpdk", f"options:dpdk-devargs=net_null{number},no-rx=1", "options:n_rxq=1"]
-        self._add_port(name, number, options, bridge=bridge)
+        self._add_port(name, number, self.discarding(number), bridge=bridge)
 
-    def play(self, name, number, pcaps, times=0, rate=0, new_addresses=False):
-        """A port that plays a capture file so many `times` (0: for ever), at most `rate` frames a second (0: as many as
-        the switch takes), with other addresses each time if `new_addresses`. Of several files each has a receive
-        queue of its own. Works for the peer with `play.c` alone."""
+    def play(self, name, number, pcaps, **how):
+        """Adds a port of `playing`."""
+        self._add_port(name, number, self.playing(pcaps, **how))
+
+    def playing(self, pcaps, times=0, rate=0, new_addresses=False):
+        """The settings of an interface that plays a capture file so many `times` (0: for ever), at most `rate` frames a
+        second (0: as many as the switch takes), with other addresses each time if `new_addresses`. Of several files each
+        has a receive queue of its own. Works for the peer with `play.c` alone."""
         pcaps = [pathlib.Path(pcap).resolve() for pcap in pcaps]
         if self.which == PEER:
             for pcap in pcaps:
                 pathlib.Path(f"{pcap}.play").write_text(f"{times} {rate} {int(new_addresses)}\n")
             self.devices += 1
             device = ",".join([f"net_pcap{self.devices}", *(f"rx_pcap={pcap}" for pcap in pcaps)])
-            options = ["type=dpdk", f'options:dpdk-devargs="{device}"', f"options:n_rxq={len(pcaps)}"]
-        else:
-            if len(pcaps) > 1:
-                joined = pcaps[0].with_suffix(".joined")
-                joined.write_bytes(pcaps[0].read_bytes() + b"".join(pcap.read_bytes()[24:] for pcap in pcaps[1:]))
-                pcaps = [joined, *pcaps[1:]]
-            options = ["type=replay", f"options:pcap={pcaps[0]}", f"options:n_rxq={len(pcaps)}"]
-            options += ["options:rxq-share=divided"] * (len(pcaps) > 1)
-            options += [f"options:times={times}"] * (times > 0) + [f"options:rate={rate}"] * (rate > 0)
-            options += ["options:new-addresses=true"] * new_addresses
-        self._add_port(name, number, options)
+            return ["type=dpdk", f'options:dpdk-devargs="{device}"', f"options:n_rxq={len(pcaps)}"]
+        if len(pcaps) > 1:
+            joined = pcaps[0].with_suffix(".joined")
+            joined.write_bytes(pcaps[0].read_bytes() + b"".join(pcap.read_bytes()[24:] for pcap in pcaps[1:]))
+            pcaps = [joined, *pcaps[1:]]
+        options = ["type=replay", f"options:pcap={pcaps[0]}", f"options:n_rxq={len(pcaps)}"]
+        options += ["options:rxq-share=divided"] * (len(pcaps) > 1)
+        options += [f"options:times={times}"] * (times > 0) + [f"options:rate={rate}"] * (rate > 0)
+        return options + ["options:new-addresses=true"] * new_addresses
+
+    def discarding(self, number):
+        """The settings of an interface that discards packets; each has a number of its own."""
+        if self.which == PEER:
+            return ["type=dpdk", f"options:dpdk-devargs=net_null{number},no-rx=1", "options:n_rxq=1"]
+        return ["type=null"]
 
     def port_counts(self, bridge=None):
         """For each port by number the packets that it has received and sent, in one answer, and the time in seconds."""

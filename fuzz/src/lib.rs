@@ -2,8 +2,8 @@
 //! byte changes one value. After the end of the bytes, all values are zero.
 
 pub mod database;
-pub mod fixed;
 
+#[cfg(feature = "libfuzzer")]
 pub use libfuzzer_sys;
 
 use base::PortNo;
@@ -11,15 +11,21 @@ use flow::field::FIELDS;
 use flow::{Field, Match};
 use openflow::{Action, Subfield};
 
-/// A target: a function of the bytes. Its inputs are libFuzzer's, or those of a fixed run (see [`fixed`]).
+/// A target: a function of the bytes, which libFuzzer calls.
+#[cfg(feature = "libfuzzer")]
 #[macro_export]
 macro_rules! target {
     (|$bytes:ident: &[u8]| $body:block) => {
         $crate::libfuzzer_sys::fuzz_target!(|$bytes: &[u8]| $body);
-        $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, _seed: u32| {
-            $crate::fixed::next_input(data, max_size)
-                .unwrap_or_else(|| $crate::libfuzzer_sys::fuzzer_mutate(data, size, max_size))
-        });
+    };
+}
+
+/// A target: a function of the bytes, `fuzz_target`, which tests call.
+#[cfg(not(feature = "libfuzzer"))]
+#[macro_export]
+macro_rules! target {
+    (|$bytes:ident: &[u8]| $body:block) => {
+        pub(crate) fn fuzz_target($bytes: &[u8]) $body
     };
 }
 

@@ -18,7 +18,7 @@ fn fragment(input: &mut Input<'_>) -> (Packet, Fragment, bool) {
     let mut frame = vec![2; 12];
     frame.extend([[8, 0], [0x86, 0xdd]][usize::from(is_v6)]);
     let l3 = frame.len();
-    let bits = if is_v6 { offset | usize::from(more) } else { offset / 8 | usize::from(more) << 13 } as u16;
+    let bits = if is_v6 { offset | usize::from(more) } else { (offset / 8) | (usize::from(more) << 13) } as u16;
     if is_v6 {
         frame.extend([0x60, 0, 0, 0]);
         frame.extend(((8 * (options + 1) + len) as u16).to_be_bytes());

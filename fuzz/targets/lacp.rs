@@ -38,7 +38,9 @@ fuzz::target!(|bytes: &[u8]| {
         match parsed {
             Ok(SlowFrame::Lacp(pdu)) => assert_eq!(changed.partner, pdu.actor),
             Ok(SlowFrame::Marker) => assert_eq!(changed.partner, before.partner),
-            Err(_) => assert_eq!((changed.partner, changed.statistics.rx_bad), (before.partner, before.statistics.rx_bad + 1)),
+            Err(_) => {
+                assert_eq!((changed.partner, changed.statistics.rx_bad), (before.partner, before.statistics.rx_bad + 1))
+            }
         }
         if let [a, b] = &after[..]
             && a.attached

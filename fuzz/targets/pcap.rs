@@ -7,11 +7,10 @@ fuzz::target!(|bytes: &[u8]| {
     let Ok(reader) = Reader::new(bytes) else { return };
     let frames: Vec<_> = reader.map_while(Result::ok).map(|record| record.frame).collect();
     let mut out = Vec::new();
-    let mut writer = Writer::new(&mut out).expect("memory");
-    for frame in &frames {
-        writer.write(frame).expect("memory");
+    {
+        let mut writer = Writer::new(&mut out).expect("memory");
+        frames.iter().for_each(|frame| writer.write(frame).expect("memory"));
     }
-    drop(writer);
     let again: Vec<_> = Reader::new(out.as_slice()).expect("our own file").collect::<Result<_, _>>().expect("the same");
     assert!(again.iter().map(|record| &record.frame).eq(&frames));
 });

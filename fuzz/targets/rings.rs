@@ -1,7 +1,5 @@
 //! Any steps of both sides of a ring shared with the kernel, and any indices that the other side may write there.
 #![no_main]
-// The module has tests of its own, which need crates that are missing here.
-#![cfg(not(test))]
 
 #[allow(dead_code, reason = "what the crate uses of it is more than what is tried here")]
 #[path = "../../crates/netdev-afxdp/src/index.rs"]
@@ -83,6 +81,6 @@ fn nonsense(size: u32, at: u32, steps: &[u8]) {
 
 fuzz::target!(|bytes: &[u8]| {
     let &[mode, a, b, c, d, ref steps @ ..] = bytes else { return };
-    let (size, at) = (1 << (mode >> 1) % 6, u32::from_le_bytes([a, b, c, d]));
+    let (size, at) = (1 << ((mode >> 1) % 6), u32::from_le_bytes([a, b, c, d]));
     if mode & 1 == 0 { queue(size, at, steps) } else { nonsense(size, at, steps) }
 });

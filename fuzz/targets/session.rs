@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 fuzz::target!(|bytes: &[u8]| {
     let log = Memory::new();
     let mut core = Core::new(UuidSource::seeded(1));
-    core.add_database(&[SCHEMA.clone()], Box::new(log.clone()), None, Now::default()).expect("our own schema");
+    core.add_database(std::slice::from_ref(&SCHEMA), Box::new(log.clone()), None, Now::default())
+        .expect("our own schema");
     let (first, second) = (core.connect(Access::default()), core.connect(Access::default()));
     core.message(second, watch(), Now::default());
     let mut now = Now::default();

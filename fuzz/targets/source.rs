@@ -18,7 +18,7 @@ fuzz::target!(|bytes: &[u8]| {
     if first % 2 == 1 {
         core.add_relay("T", source, now).expect("a new name");
     } else {
-        core.add_database(&[SCHEMA.clone()], Box::new(log.clone()), None, now).expect("our own schema");
+        core.add_database(std::slice::from_ref(&SCHEMA), Box::new(log.clone()), None, now).expect("our own schema");
         core.set_active_server(source);
         core.connect_active().expect("there is an active server");
     }

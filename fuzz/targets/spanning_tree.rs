@@ -3,7 +3,9 @@
 #![no_main]
 
 use base::{BridgePort, MacAddr, Millis, PortNo};
-use spanning_tree::{Bpdu, BridgeSettings, Effect, Flavour, PortSettings, RstpSettings, Settings, SpanningTree, StpSettings};
+use spanning_tree::{
+    Bpdu, BridgeSettings, Effect, Flavour, PortSettings, RstpSettings, Settings, SpanningTree, StpSettings,
+};
 
 const PORTS: u32 = 3;
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -110,8 +111,7 @@ def test_cfm_with_open_vswitch(ends, extended):
 
 
 class Frr:
-    """FRR's zebra and bfdd on a host, from the folder FLOWSTONE_FRR into which Debian's packages frr, libyang2 and libjson-c5 are
-    unpacked (`apt-get download`, `dpkg -x`)."""
+    """FRR's zebra and bfdd on a host, from the folder that tests/peers/frr.sh has laid out."""
 
     def __init__(self, host, root):
         self.host, self.root = host, root
@@ -147,15 +147,14 @@ class Frr:
 
 
 def test_bfd_with_frr(making):
-    root = Path(os.environ.get("FLOWSTONE_FRR", "/nowhere"))
-    if not (root / "usr/lib/frr/bfdd").exists():
-        pytest.skip("FLOWSTONE_FRR names no folder with FRR")
+    clone = Path(__file__).parents[2]
+    subprocess.run([clone / "tests/peers/frr.sh"], check=True, timeout=300)
     switch = making.switch(start="kernel")
     host = making.host(switch, 1)
     switch.vsctl("add-br", "br0", "--", "add-port", "br0", host.port)
     # The switch has no address that answers ARP.
     host.run("ip", "neigh", "replace", "10.1.0.99", "lladdr", "02:00:00:00:00:99", "dev", "e0", "nud", "permanent")
-    frr = Frr(host, root)
+    frr = Frr(host, clone / ".cache/frr")
 
     def peer():
         return json.loads(frr.command("show bfd peers json"))[0]

@@ -41,7 +41,7 @@ class Network:
         self.host = Host.__new__(Host)
         Namespace.__init__(self.host, "inner")
         making.namespaces.append(self.host)
-        self.vm = VirtualMachine(directory, self.switch.namespace, "tap0", CABLE_MTU)
+        self.vm = VirtualMachine(directory, self.switch.namespace, {"tap0": 1000}, CABLE_MTU)
         try:
             self.add_bridges()
             self.add_inner_hosts()

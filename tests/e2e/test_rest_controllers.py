@@ -214,4 +214,5 @@ def meters(version, change, stats, forwards):
     change("meterentry/delete", {"dpid": 1, "meter_id": 3})
     until(lambda: stats("meter") == [], "no meter")
     if version == "OpenFlow13":  # the application takes half a minute for those of later versions
-        assert len(stats("tablefeatures")) == 254
+        # The application gives up after a second, in which a busy machine does not decode so much.
+        until(lambda: len(stats("tablefeatures")) == 254, "the features of all tables")

@@ -1,10 +1,11 @@
 """A virtual machine with Debian's kernel, for what the kernel of the test machine may lack, with the files that
 tests/virtual/build.sh makes. QEMU emulates it without KVM.
 
-Its only interface, eth0, is a tap device in a network namespace of this machine. It has no disk and no services: tests
+Its interfaces eth0, eth1, ... are tap devices in a network namespace of this machine. It has no disk and no services: tests
 configure it by commands, which its second serial port takes and answers in order.
 """
 
+import json
 import shlex
 import socket
 import subprocess
@@ -14,30 +15,35 @@ from switch import TOP, Output, run
 from waiting import until
 
 BOOT_SECONDS_MAX = 120
+ANSWER_SECONDS_MAX = 60
 FILES = TOP / ".cache/virtual"
 
 
 class VirtualMachine:
-    """The constructor starts it, and the first command waits for it. The tap device `tap` appears in `namespace`, by name;
-    `directory` is for its sockets and logs."""
+    """The constructor starts it, and the first command waits for it. `speeds_mbps` has the speed of each interface, in order,
+    by the name of its tap device, which appears in `namespace`; `directory` is for sockets and logs."""
 
-    def __init__(self, directory, namespace, tap, mtu=1500, mac="02:00:00:00:aa:02"):
+    def __init__(self, directory, namespace, speeds_mbps, mtu=1500):
         kernel, initrd = FILES / "kernel", FILES / "initrd"
         assert kernel.exists() and initrd.exists(), f"no virtual machine in {FILES}: run tests/virtual/build.sh first"
         self.log, self.console = directory / "qemu.log", directory / "console.log"
-        path = directory / "agent.sock"
+        path, self.monitor = directory / "agent.sock", directory / "monitor.sock"
+        self.namespace = namespace
         # Bytes from the agent that are not read yet.
         self.left = b""
         self.booted = False
-        run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
-        run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
+        for tap in speeds_mbps:
+            run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
+            run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
         words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]
         words += ["-display", "none", "-kernel", kernel, "-initrd", initrd]
         words += ["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]
         words += ["-serial", f"file:{self.console}"]
         words += ["-chardev", f"socket,id=agent,path={path},server=on,wait=off", "-serial", "chardev:agent"]
-        words += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no"]
-        words += ["-device", f"virtio-net-pci,netdev=net,mac={mac},host_mtu={mtu},romfile="]
+        words += ["-qmp", f"unix:{self.monitor},server=on,wait=off"]
+        for number, (tap, speed) in enumerate(speeds_mbps.items()):
+            device = f"netdev={tap},mac=02:00:00:00:aa:{number + 2:02x},host_mtu={mtu},speed={speed},duplex=full,romfile="
+            words += ["-netdev", f"tap,id={tap},ifname={tap},script=no,downscript=no", "-device", f"virtio-net-pci,{device}"]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", namespace, *[str(word) for word in words]],
@@ -76,7 +82,7 @@ class VirtualMachine:
             assert data, self._explain("ended")
             self.left += data
 
-    def run(self, command, check=True, seconds=60):
+    def run(self, command, check=True, seconds=ANSWER_SECONDS_MAX):
         """Runs a line of shell and returns its `Output`, with errors among the output; with `check`, an exit code other
         than 0 fails the test."""
         assert "\n" not in command
@@ -98,8 +104,31 @@ class VirtualMachine:
             self.run(f"printf '%s\\n' {words} >>/tmp/batch")
         self.run(f"{program} -batch /tmp/batch")
 
+    def set_carrier(self, tap, state):
+        """Takes the carrier of a cable away from both of its ends ("off"), or gives it back ("on")."""
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.settimeout(ANSWER_SECONDS_MAX)
+            monitor.connect(str(self.monitor))
+            with monitor.makefile("rw") as lines:
+                execute(lines, "qmp_capabilities")
+                execute(lines, "set_link", name=tap, up=state == "on")
+        run(["ip", "-n", self.namespace, "link", "set", tap, "carrier", state])
+
     def end(self):
         """Ends it, and waits for that."""
         self.agent.close()
         self.process.kill()
         self.process.wait(timeout=60)
+
+
+def execute(lines, command, **arguments):
+    """Runs a command of QEMU's monitor, which `lines` leads to."""
+    lines.write(json.dumps({"execute": command, "arguments": arguments}))
+    lines.flush()
+    # The greeting and events come before the reply.
+    for line in lines:
+        reply = json.loads(line)
+        assert "error" not in reply, f"{command}: {line}"
+        if "return" in reply:
+            return
+    raise AssertionError(f"{command}: the virtual machine ended")

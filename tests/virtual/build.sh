@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the files of a virtual machine that runs Debian's kernel, for tests that need what the kernel of the test machine
-# may lack, such as its tunnel devices: DIR/kernel and DIR/initrd, which holds kernel modules, busybox, ip, tc and the
-# programs of this folder. tests/e2e/virtual.py boots it in QEMU, which is installed here too; KVM is not needed.
+# may lack, such as its tunnel devices: DIR/kernel and DIR/initrd, which holds kernel modules, busybox, ip, tc,
+# bridge and the programs of this folder. tests/e2e/virtual.py boots it in QEMU, which is installed here too; KVM is not needed.
 #
 # usage: tests/virtual/build.sh [DIR]      (root; DIR is .cache/virtual of this clone by default)
 #
@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../.cache/virtual}
 
 # Modules of the machine, loaded in this order; their dependencies come along.
-modules=(virtio_pci virtio_net dummy
+modules=(virtio_pci virtio_net dummy bonding 8021q bridge
   geneve vxlan ip_gre ip6_gre ipip sit ip6_tunnel fou fou6 gtp mpls_router mpls_iptunnel
   sch_ingress cls_flower cls_matchall cls_u32 act_gact act_mirred act_skbedit act_tunnel_key)
 
@@ -67,7 +67,7 @@ done
 cp "$tree/modules.dep" "$tree/modules.alias" "$root/lib/modules/$version/"
 
 # Programs of this system, with their libraries.
-for program in ip tc; do
+for program in ip tc bridge; do
   path=$(command -v "$program")
   cp -L "$path" "$root/sbin/"
   ldd "$path" | grep -oE '/[^ ]+' | while read -r library; do

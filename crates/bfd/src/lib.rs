@@ -19,7 +19,8 @@ pub mod session;
 pub mod settings;
 pub mod show;
 
-pub use machine::{Bfd, Effect, Level};
+pub use machine::Bfd;
 pub use packet::{Control, Diagnostic, Flags, State};
+pub use protocols::Effect;
 pub use session::{SessionStatus, Statistics};
 pub use settings::SessionSettings;

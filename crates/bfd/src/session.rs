@@ -7,6 +7,7 @@ use crate::packet::{self, Addresses, Control, Diagnostic, Flags, Refused, State}
 use crate::settings::{DESTINATION_MAC, SessionSettings};
 use base::Millis;
 use base::rng::Rng;
+use protocols::{Line, PortMachine};
 
 /// The shortest transmit interval in milliseconds while the session is not up (RFC 5880 section 6.8.3).
 const SLOW_TX_MS: u32 = 1000;
@@ -99,9 +100,6 @@ pub struct SessionStatus {
     pub statistics: Statistics,
 }
 
-/// A line for the log.
-pub(crate) type Line = (vlog::Level, String);
-
 /// A pair of local intervals in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Intervals {
@@ -151,8 +149,10 @@ pub(crate) struct Session {
     forced: Option<bool>,
     traffic: Traffic,
     statistics: Statistics,
-    /// Lines for the log since the last poll.
-    pub(crate) lines: Vec<Line>,
+    /// Lines for the log since they were last taken.
+    lines: Vec<Line>,
+    /// The status column as it was last reported.
+    reported: Option<Column>,
 }
 
 impl Session {
@@ -178,6 +178,7 @@ impl Session {
             traffic: Traffic::default(),
             statistics: Statistics::default(),
             lines: Vec::new(),
+            reported: None,
         };
         session.set_state(State::Down, Diagnostic::NONE);
         session
@@ -351,16 +352,6 @@ impl Session {
         }
     }
 
-    /// Processes expired timers. Returns the frame to be sent, if one is due.
-    pub(crate) fn poll(&mut self, now: Millis, rng: &mut Rng) -> Option<Vec<u8>> {
-        if self.state > State::Down && now >= self.detection {
-            self.set_state(State::Down, Diagnostic::EXPIRED);
-        }
-        let frame = (now >= self.next_tx).then(|| self.transmit(now, rng));
-        self.update_forwarding(now);
-        frame
-    }
-
     fn transmit(&mut self, now: Millis, rng: &mut Rng) -> Vec<u8> {
         let interval = u64::from(self.tx_interval_ms());
         let delay = now.since(self.last_tx);
@@ -489,17 +480,6 @@ impl Session {
         }
     }
 
-    /// The next time at which [`Session::poll`] has work.
-    pub(crate) fn deadline(&self) -> Millis {
-        let mut deadline = self.next_tx;
-        if self.state > State::Down {
-            deadline = deadline.min(self.detection);
-        } else if self.was_forwarding && self.forced.is_none() {
-            deadline = deadline.min(self.traffic.until).min(self.traffic.control_until);
-        }
-        deadline
-    }
-
     pub(crate) fn status(&self) -> SessionStatus {
         SessionStatus {
             name: self.settings.name.clone(),
@@ -524,7 +504,7 @@ impl Session {
     }
 
     /// The part of the status that a status column shows.
-    pub(crate) fn column(&self) -> Column {
+    fn column(&self) -> Column {
         Column {
             forwarding: self.is_forwarding(),
             state: self.state,
@@ -538,6 +518,40 @@ impl Session {
     fn info(&mut self, line: impl FnOnce(&str) -> String) {
         let line = line(&self.settings.name);
         self.lines.push((vlog::Level::Info, line));
+    }
+}
+
+impl PortMachine for Session {
+    fn deadline(&self) -> Millis {
+        let mut deadline = self.next_tx;
+        if self.state > State::Down {
+            deadline = deadline.min(self.detection);
+        } else if self.was_forwarding && self.forced.is_none() {
+            deadline = deadline.min(self.traffic.until).min(self.traffic.control_until);
+        }
+        deadline
+    }
+
+    fn poll(&mut self, now: Millis, rng: &mut Rng) -> Option<Vec<u8>> {
+        if self.state > State::Down && now >= self.detection {
+            self.set_state(State::Down, Diagnostic::EXPIRED);
+        }
+        let frame = (now >= self.next_tx).then(|| self.transmit(now, rng));
+        self.update_forwarding(now);
+        frame
+    }
+
+    fn is_live(&self) -> bool {
+        self.is_forwarding()
+    }
+
+    fn take_lines(&mut self) -> Vec<Line> {
+        std::mem::take(&mut self.lines)
+    }
+
+    fn has_new_status(&mut self) -> bool {
+        let column = self.column();
+        self.reported.replace(column) != Some(column)
     }
 }
 

@@ -18,7 +18,8 @@ pub mod point;
 pub mod settings;
 pub mod show;
 
-pub use machine::{Cfm, Effect, Level};
+pub use machine::Cfm;
 pub use pdu::Ccm;
 pub use point::{Faults, PointStatus, RemoteStatus, Statistics};
+pub use protocols::Effect;
 pub use settings::{CcmVlan, PointSettings};

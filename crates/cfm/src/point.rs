@@ -9,6 +9,7 @@ use crate::pdu::{Ccm, DESTINATION, EXTENDED_DESTINATION, Refused};
 use crate::settings::{CcmVlan, PointSettings};
 use base::rng::Rng;
 use base::{MacAddr, Millis};
+use protocols::{Line, PortMachine};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -120,9 +121,6 @@ pub struct PointStatus {
     pub statistics: Statistics,
 }
 
-/// A line for the log.
-pub(crate) type Line = (vlog::Level, String);
-
 /// A remote maintenance point.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
@@ -160,7 +158,10 @@ pub(crate) struct Point {
     /// In demand mode, traffic counts until then.
     demand_until: Millis,
     statistics: Statistics,
-    pub(crate) lines: Vec<Line>,
+    /// Lines for the log since they were last taken.
+    lines: Vec<Line>,
+    /// The status columns as they were last reported.
+    reported: Option<Column>,
 }
 
 impl Point {
@@ -186,6 +187,7 @@ impl Point {
             demand_until: Millis(0),
             statistics: Statistics::default(),
             lines: Vec::new(),
+            reported: None,
         }
     }
 
@@ -264,15 +266,6 @@ impl Point {
             return;
         };
         self.lines.push((vlog::Level::Warn, line));
-    }
-
-    /// Processes expired timers. Returns the frame to be sent, if one is due.
-    pub(crate) fn poll(&mut self, now: Millis, rng: &mut Rng) -> Option<Vec<u8>> {
-        let frame = (now >= self.next_ccm).then(|| self.transmit(now, rng));
-        if now >= self.next_check {
-            self.check(now);
-        }
-        frame
     }
 
     fn transmit(&mut self, now: Millis, rng: &mut Rng) -> Vec<u8> {
@@ -375,16 +368,6 @@ impl Point {
         }
     }
 
-    /// Whether the interface may be used: without a fault, and with a remote end that is up.
-    pub(crate) fn is_live(&self) -> bool {
-        !self.faults().any() && !self.is_remote_down
-    }
-
-    /// The next time at which [`Point::poll`] has work.
-    pub(crate) fn deadline(&self) -> Millis {
-        self.next_ccm.min(self.next_check)
-    }
-
     pub(crate) fn status(&self) -> PointStatus {
         let remote = |(mpid, remote): (&u64, &Remote)| RemoteStatus {
             mpid: *mpid,
@@ -408,16 +391,38 @@ impl Point {
             statistics: self.statistics,
         }
     }
+}
 
-    /// Whether the contents of the status columns differ from those at the last call with `column`, which is updated.
-    pub(crate) fn note_column(&self, column: &mut Option<Column>) -> bool {
-        let is_same = column.as_ref().is_some_and(|column| {
+impl PortMachine for Point {
+    fn deadline(&self) -> Millis {
+        self.next_ccm.min(self.next_check)
+    }
+
+    fn poll(&mut self, now: Millis, rng: &mut Rng) -> Option<Vec<u8>> {
+        let frame = (now >= self.next_ccm).then(|| self.transmit(now, rng));
+        if now >= self.next_check {
+            self.check(now);
+        }
+        frame
+    }
+
+    /// A port is live without a fault, and with a remote end that is up.
+    fn is_live(&self) -> bool {
+        !self.faults().any() && !self.is_remote_down
+    }
+
+    fn take_lines(&mut self) -> Vec<Line> {
+        std::mem::take(&mut self.lines)
+    }
+
+    fn has_new_status(&mut self) -> bool {
+        let is_same = self.reported.as_ref().is_some_and(|column| {
             (column.faults, column.health, column.is_remote_down, column.flaps, column.extended)
                 == (self.faults(), self.health, self.is_remote_down, self.statistics.flaps, self.settings.extended)
                 && column.remote_mpids == self.remote_mpids
         });
         if !is_same {
-            *column = Some(Column {
+            self.reported = Some(Column {
                 faults: self.faults(),
                 health: self.health,
                 is_remote_down: self.is_remote_down,

@@ -158,14 +158,12 @@ pub struct Punt {
     pub protocol: Protocol,
     /// The port of the bridge that received the packet.
     pub port: BridgePort,
-    /// The VLAN that the bridge assigned it to, if that matters to the protocol; otherwise 0.
-    pub vlan: u16,
 }
 
 impl Punt {
-    /// For a protocol to which neither the port nor the VLAN matters.
+    /// For a protocol to which the port does not matter.
     pub const fn to(protocol: Protocol) -> Self {
-        Self { protocol, port: BridgePort { bridge: 0, port: PortNo::NONE }, vlan: 0 }
+        Self { protocol, port: BridgePort { bridge: 0, port: PortNo::NONE } }
     }
 }
 

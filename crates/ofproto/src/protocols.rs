@@ -162,7 +162,7 @@ impl Switch {
 
     /// Queues a frame for a protocol. Returns the device of the frame that was dropped for it, if any.
     pub(crate) fn punt_to(&self, device: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
-        let source = Source { port: punt.port, device, vlan: punt.vlan };
+        let source = Source { port: punt.port, device };
         self.protocols.engine.punt(punt.protocol, source, packet.data()).map_err(|refused| match refused {
             Refused::NoProtocol => DropReason::NoProtocol,
             Refused::Full => DropReason::ProtocolQueueFull,
@@ -203,9 +203,9 @@ impl Outlet for Switch {
         self.note_liveness(ports);
     }
 
-    fn flush(&self, port: BridgePort, vlan: Option<u16>) {
+    fn flush(&self, port: BridgePort) {
         if let Some(bridge) = self.bridge(port.bridge) {
-            bridge.flush_port(port.port, vlan);
+            bridge.flush_port(port.port);
         }
     }
 

@@ -70,13 +70,8 @@ pub enum Effect {
         /// The new state.
         state: PortState,
     },
-    /// Forget the addresses learned on a port, of one VLAN or of all.
-    Flush {
-        /// The port.
-        port: BridgePort,
-        /// The VLAN; `None` for all.
-        vlan: Option<u16>,
-    },
+    /// Forget the addresses learned on a port.
+    Flush(BridgePort),
     /// Move the addresses learned on one port to another port of the same bridge.
     Move {
         /// The port on which they were learned.
@@ -123,8 +118,8 @@ pub trait Outlet: Send + Sync + Debug {
     /// The state of these ports in the overlay has changed.
     fn ports_changed(&self, ports: &BTreeSet<BridgePort>);
 
-    /// Forgets the addresses learned on a port, of one VLAN or of all.
-    fn flush(&self, port: BridgePort, vlan: Option<u16>);
+    /// Forgets the addresses learned on a port.
+    fn flush(&self, port: BridgePort);
 
     /// Moves the addresses learned on one port to another one of the same bridge.
     fn move_addresses(&self, from: BridgePort, to: BridgePort);
@@ -267,8 +262,8 @@ impl Engine {
         if turn.frames_remain { Some(now) } else { turn.deadline }
     }
 
-    /// Runs turns on the caller's thread until nothing is due now, or for a bounded number of turns: whoever moves the
-    /// clock by hand has the machines follow before the next step.
+    /// Runs turns on the caller's thread until nothing is due now, or for a bounded number of turns. A caller that moves the
+    /// clock by hand does so after each step, so that the machines miss no step.
     pub fn settle(&self) {
         let is_settled = |(turn, now): &(Turn, Millis)| !turn.had_frames && !turn.is_due(*now);
         let _ = (0..SETTLING_TURNS).map(|_| self.turn_now()).find(is_settled);
@@ -343,9 +338,9 @@ impl Engine {
                     self.publish(protocol, &mut states, &*outlet);
                     outlet.send(port, frame);
                 }
-                Effect::Flush { port, vlan } => {
+                Effect::Flush(port) => {
                     self.publish(protocol, &mut states, &*outlet);
-                    outlet.flush(port, vlan);
+                    outlet.flush(port);
                 }
                 Effect::Move { from, to } => {
                     self.publish(protocol, &mut states, &*outlet);

@@ -25,8 +25,6 @@ pub struct Source {
     pub port: BridgePort,
     /// The datapath's port, through which a tunnel's frame came, too. Its drops are counted there.
     pub device: DpPort,
-    /// The VLAN that the bridge assigned it to, if that matters to the protocol; otherwise 0.
-    pub vlan: u16,
 }
 
 /// A frame that was punted.
@@ -209,7 +207,7 @@ mod tests {
     }
 
     fn by(no: u32) -> Source {
-        Source { port: BridgePort { bridge: 1, port: PortNo(no) }, device: DpPort(no), vlan: 0 }
+        Source { port: BridgePort { bridge: 1, port: PortNo(no) }, device: DpPort(no) }
     }
 
     fn ports_of(frames: &[Frame]) -> Vec<u32> {

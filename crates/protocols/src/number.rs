@@ -19,10 +19,8 @@ impl Protocol {
     pub const LACP: Self = Self(3);
     /// STP and RSTP (IEEE 802.1D).
     pub const STP: Self = Self(4);
-    /// Multicast snooping (RFC 4541).
-    pub const MULTICAST: Self = Self(5);
-    /// Load of bonds, and the frames that they send. It receives none.
-    pub const BOND: Self = Self(6);
+    /// Bonds, which receive no frames of their own.
+    pub const BOND: Self = Self(5);
 
     /// The protocol of this number, which must be less than [`Protocol::COUNT`].
     pub const fn new(number: u8) -> Option<Self> {
@@ -32,7 +30,7 @@ impl Protocol {
     /// Returns true if the protocol sets port states ([`crate::PortState`]). Otherwise it does not affect
     /// translations.
     pub const fn decides(self) -> bool {
-        !matches!(self, Self::LLDP | Self::MULTICAST | Self::BOND)
+        !matches!(self, Self::LLDP | Self::BOND)
     }
 
     /// Its number.
@@ -48,7 +46,6 @@ impl Protocol {
             Self::BFD => Some("bfd"),
             Self::LACP => Some("lacp"),
             Self::STP => Some("stp"),
-            Self::MULTICAST => Some("multicast"),
             Self::BOND => Some("bond"),
             _ => None,
         }

@@ -357,12 +357,12 @@ impl SpanningTree {
                 effects.push(protocols::Effect::Port { port, state: PortState { learning, forwarding, live: true } });
                 effects.push(protocols::Effect::Tree { port, state: tree_state(state) });
             }
-            Effect::Flush(port) => effects.push(protocols::Effect::Flush { port, vlan: None }),
+            Effect::Flush(port) => effects.push(protocols::Effect::Flush(port)),
             Effect::FlushBridge(number) => {
                 let Some(bridge) = self.bridges.get(&number) else { return };
                 let ports = bridge.settings.ports.keys().chain(&bridge.settings.bystanders);
                 let flush = |port: &PortNo| BridgePort { bridge: number, port: *port };
-                effects.extend(ports.map(|port| protocols::Effect::Flush { port: flush(port), vlan: None }));
+                effects.extend(ports.map(|port| protocols::Effect::Flush(flush(port))));
             }
             Effect::Move { from, to } => effects.push(protocols::Effect::Move { from, to }),
             Effect::Release(port) => {

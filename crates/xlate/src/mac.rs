@@ -262,14 +262,6 @@ impl MacTable {
         true
     }
 
-    /// Removes the learned entries of a port in one VLAN, and returns them.
-    pub fn flush_vlan(&mut self, port: PortNo, vlan: u16) -> Vec<MacKey> {
-        let keys = self.learned_on(port);
-        let keys: Vec<MacKey> = keys.into_iter().filter(|(of, _)| *of == vlan).collect();
-        keys.iter().for_each(|key| _ = self.take(*key));
-        keys
-    }
-
     /// Moves the learned entries of one port to another, and returns them. They keep the time of their last use.
     pub fn move_port(&mut self, from: PortNo, to: PortNo) -> Vec<MacKey> {
         let keys = self.learned_on(from);
@@ -466,18 +458,15 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_a_port_move_and_leave_by_vlan() {
+    fn entries_of_a_port_move() {
         const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
         let mut t = MacTable::default();
-        let now = Millis(1_000_000);
         for (vlan, mac, port) in [(1, A, 1), (2, A, 1), (1, B, 2)] {
-            t.learn(vlan, mac, PortNo(port), now);
+            t.learn(vlan, mac, PortNo(port), Millis(1_000_000));
         }
         assert_eq!(t.move_port(PortNo(1), PortNo(3)), [(1, A), (2, A)]);
-        assert_eq!((t.lookup(1, A), t.lookup(1, B)), (Some(PortNo(3)), Some(PortNo(2))));
-        assert_eq!(t.flush_vlan(PortNo(3), 2), [(2, A)]);
-        assert_eq!((t.lookup(1, A), t.lookup(2, A), t.len()), (Some(PortNo(3)), None, 2));
-        assert!(t.flush_vlan(PortNo(1), 1).is_empty() && t.move_port(PortNo(1), PortNo(2)).is_empty());
+        assert_eq!((t.lookup(1, A), t.lookup(1, B), t.len()), (Some(PortNo(3)), Some(PortNo(2)), 3));
+        assert!(t.move_port(PortNo(1), PortNo(2)).is_empty());
     }
 
     #[test]

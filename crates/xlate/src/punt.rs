@@ -14,6 +14,7 @@ use dpif::{DpAction, Punt};
 use flow::extract::{DL_TYPE_NONE, ethertype};
 use flow::{Field, Prereq};
 use protocols::{PortOverlay, PortState, Protocol};
+use std::sync::Arc;
 
 /// Ethernet type of LLDP (IEEE 802.1AB-2016 7.4).
 const LLDP: u128 = 0x88cc;
@@ -55,7 +56,10 @@ impl Xlate<'_> {
     /// neither forward nor learn from packets of the port. Returns true if it continues in the tables.
     pub(crate) fn admit(&mut self, bridge: &Bridge, in_port: PortNo) -> bool {
         let port = BridgePort { bridge: bridge.id, port: in_port };
-        let overlay = std::sync::Arc::clone(&self.overlay);
+        if !self.overlay.contains_key(&port) {
+            return true;
+        }
+        let overlay = Arc::clone(&self.overlay);
         let Some(entry) = overlay.get(&port) else { return true };
         self.out.dependencies.push(Dependency::Bridge(bridge.id));
         if !self.is_l3()
@@ -65,7 +69,7 @@ impl Xlate<'_> {
             self.tracer.note(NodeKind::Detail, || format!("packet is for protocol {protocol}"));
             self.tracer.leave();
             self.commit();
-            self.emit(DpAction::Punt(Punt { protocol, port, vlan: 0 }));
+            self.emit(DpAction::Punt(Punt { protocol, port }));
             return false;
         }
         let state = self.port_state(port);

@@ -65,7 +65,7 @@ impl Driven {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut SessionSettings)) {
-        let mut settings = self.bfd.entries[&P1].session.settings.clone();
+        let mut settings = self.bfd.ports.get(P1).unwrap().settings.clone();
         change(&mut settings);
         self.set(settings);
     }
@@ -76,9 +76,10 @@ impl Driven {
                 Effect::Send { frame, .. } => {
                     self.sent.push(Control::parse(packet::payload(&frame).unwrap()).unwrap());
                 }
-                Effect::Log { line, .. } => self.lines.push(line),
-                Effect::Status(_) => self.statuses += 1,
-                Effect::Forwarding { forwarding, .. } => self.changes.push(forwarding),
+                Effect::Log(line) | Effect::Warn(line) => self.lines.push(line),
+                Effect::Status => self.statuses += 1,
+                Effect::Port { state, .. } => self.changes.push(state.live),
+                other => panic!("{other:?}"),
             }
         }
     }

@@ -47,7 +47,7 @@ impl Driven {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut PointSettings)) {
-        let mut settings = self.cfm.entries[&P1].point.settings.clone();
+        let mut settings = self.cfm.ports.get(P1).unwrap().settings.clone();
         change(&mut settings);
         self.set(settings);
     }
@@ -56,9 +56,10 @@ impl Driven {
         for effect in self.cfm.poll(self.now) {
             match effect {
                 Effect::Send { frame, .. } => self.sent.push(frame),
-                Effect::Log { line, .. } => self.lines.push(line),
-                Effect::Live { live, .. } => self.lives.push(live),
-                Effect::Status(_) => {}
+                Effect::Log(line) | Effect::Warn(line) => self.lines.push(line),
+                Effect::Port { state, .. } => self.lives.push(state.live),
+                Effect::Status => {}
+                other => panic!("{other:?}"),
             }
         }
     }
@@ -161,7 +162,7 @@ fn traffic_takes_the_place_of_ccms_in_demand_mode() {
     let mut run = |driven: &mut Driven, ms: u64, data: u64| {
         for _ in 0..ms / 500 {
             packets += data;
-            driven.cfm.traffic(P1, packets);
+            driven.cfm.traffic(P1, packets, driven.now);
             driven.wait(500);
         }
         driven.faults()

@@ -38,18 +38,10 @@ impl Ofproto {
         }
     }
 
-    /// Removes the addresses learned on a port, of one VLAN or of all.
-    pub(crate) fn flush_port(&self, port: PortNo, vlan: Option<u16>) {
-        match vlan {
-            Some(vlan) => {
-                let removed = self.macs.write().flush_vlan(port, vlan);
-                self.macs_changed(removed);
-            }
-            None => {
-                if self.macs.write().flush_port(port) {
-                    self.changed(Change::Bridge(self.id));
-                }
-            }
+    /// Removes the addresses of a port.
+    pub(crate) fn flush_port(&self, port: PortNo) {
+        if self.macs.write().flush_port(port) {
+            self.changed(Change::Bridge(self.id));
         }
     }
 

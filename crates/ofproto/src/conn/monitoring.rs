@@ -275,7 +275,7 @@ impl Ofproto {
             if !self.continue_resuming(peer, &mut resumption) {
                 return;
             }
-            if step % 7 == 0 {
+            if step % 50 == 0 {
                 resumption.park();
             }
         }

@@ -103,7 +103,7 @@ impl Switch {
         let mut bfd = self.protocols.bfd.lock();
         ports.into_iter().for_each(|port| bfd.force(port, forwarding, now));
         drop(bfd);
-        self.protocols.bfd.changed(self);
+        self.protocols.engine.poll(Protocol::BFD);
     }
 
     /// Forces a fault of the CFM maintenance points of these ports or its absence, or ends that with `None`.
@@ -112,7 +112,7 @@ impl Switch {
         let mut cfm = self.protocols.cfm.lock();
         ports.into_iter().for_each(|port| cfm.force(port, fault, now));
         drop(cfm);
-        self.protocols.cfm.changed(self);
+        self.protocols.engine.poll(Protocol::CFM);
     }
 
     /// Reports to CFM and BFD how many packets their ports have received, where they want to know. Called about twice a
@@ -124,12 +124,12 @@ impl Switch {
             ports.into_iter().filter_map(|port| Some((port, self.received(port)?))).collect()
         };
         let (of_bfd, of_cfm) = (counted(of_bfd), counted(of_cfm));
+        let now = self.clock().now();
         if !of_cfm.is_empty() {
             let mut cfm = self.protocols.cfm.lock();
-            of_cfm.into_iter().for_each(|(port, packets)| cfm.traffic(port, packets));
+            of_cfm.into_iter().for_each(|(port, packets)| cfm.traffic(port, packets, now));
         }
         if !of_bfd.is_empty() {
-            let now = self.clock().now();
             let mut bfd = self.protocols.bfd.lock();
             of_bfd.into_iter().for_each(|(port, packets)| bfd.traffic(port, packets, now));
             drop(bfd);

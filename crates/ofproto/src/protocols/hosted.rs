@@ -44,15 +44,9 @@ impl<M: Configurable> Hosted<M> {
         Self { machine, settings: Mutex::default() }
     }
 
-    /// The machine, locked: for its status. After a change, [`Hosted::changed`] has to follow.
+    /// The machine, locked. After a change, [`Engine::poll`] carries out its effects.
     pub(crate) fn lock(&self) -> MutexGuard<'_, M> {
         self.machine.lock()
-    }
-
-    /// Carries out the effects of a change of the machine on the caller's thread.
-    #[allow(clippy::unused_self)] // The machine tells which protocol it is by its type alone.
-    pub(crate) fn changed(&self, switch: &Switch) {
-        switch.protocols.engine.poll(M::PROTOCOL);
     }
 
     /// Makes these settings the current ones, if they differ.
@@ -68,12 +62,12 @@ impl<M: Configurable> Hosted<M> {
         current.clone_from(&settings);
         self.machine.lock().configure(settings, switch.clock().now());
         switch.enable_protocol(M::PROTOCOL, &both);
-        self.changed(switch);
+        switch.protocols.engine.poll(M::PROTOCOL);
         switch.enable_protocol(M::PROTOCOL, &ports);
     }
 }
 
-/// What all hosted machines have in common.
+/// A hosted machine of any protocol.
 pub(crate) trait Host {
     /// Ends the protocol on a port: its last frames leave before this returns. The overlay keeps the port until the next
     /// configuration.
@@ -85,7 +79,7 @@ impl<M: Configurable> Host for Hosted<M> {
         let mut current = self.settings.lock();
         if M::remove(&mut current, port) {
             self.machine.lock().configure(current.clone(), switch.clock().now());
-            self.changed(switch);
+            switch.protocols.engine.poll(M::PROTOCOL);
         }
     }
 }

@@ -101,7 +101,7 @@ impl Switch {
     pub fn notify_topology_change(&self, bridge: u32) -> bool {
         let trees = &self.protocols.trees.hosted;
         let is_known = trees.lock().notify_topology_change(bridge, self.clock().now());
-        trees.changed(self);
+        self.protocols.engine.poll(Protocol::STP);
         is_known
     }
 }

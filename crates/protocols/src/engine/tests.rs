@@ -16,7 +16,7 @@ const fn port(no: u32) -> BridgePort {
 
 /// A frame's way in: by the device with the port's number.
 fn by(port: BridgePort) -> Source {
-    Source { port, device: DpPort(port.port.0), vlan: 0 }
+    Source { port, device: DpPort(port.port.0) }
 }
 
 /// Sends each frame back, and something else at each deadline.
@@ -61,8 +61,8 @@ impl Outlet for Outside {
         self.changed.lock().push(ports.clone());
     }
 
-    fn flush(&self, port: BridgePort, vlan: Option<u16>) {
-        self.lines.lock().push(format!("flush {port} {vlan:?}"));
+    fn flush(&self, port: BridgePort) {
+        self.lines.lock().push(format!("flush {port}"));
     }
 
     fn move_addresses(&self, from: BridgePort, to: BridgePort) {
@@ -210,13 +210,13 @@ fn effects_keep_their_order() {
         Effect::Status,
         Effect::Tree { port: P, state: TreeState::Blocked },
         Effect::Port { port: P, state: blocked },
-        Effect::Flush { port: P, vlan: Some(7) },
+        Effect::Flush(P),
         Effect::Move { from: P, to: port(2) },
         Effect::Status,
         Effect::Warn("careful".into()),
     ];
     engine.turn(Millis(1_000_000));
-    let lines = ["1.1 Blocked", "flush 1.1 Some(7)", "move 1.1 1.2", "Warning 13: careful", "status 13"];
+    let lines = ["1.1 Blocked", "flush 1.1", "move 1.1 1.2", "Warning 13: careful", "status 13"];
     assert_eq!(*outside.lines.lock(), lines);
     assert_eq!(*outside.changed.lock(), [BTreeSet::from([P])]);
 }

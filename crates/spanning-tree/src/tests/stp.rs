@@ -205,6 +205,6 @@ fn a_flush_of_the_bridge_concerns_all_of_its_ports() {
     bench.machine.notify_topology_change(BRIDGE, bench.now);
     let mut effects = Vec::new();
     protocols::Machine::poll(&mut bench.machine, bench.now, &mut effects);
-    let flush = |port| protocols::Effect::Flush { port, vlan: None };
+    let flush = protocols::Effect::Flush;
     assert!(effects.contains(&flush(port(1))) && effects.contains(&flush(port(PortNo::LOCAL.0))));
 }

@@ -54,7 +54,7 @@ fn set(ports: &[u32]) -> BTreeSet<BridgePort> {
 }
 
 fn punt(protocol: Protocol, no: u32) -> DpAction {
-    DpAction::Punt(Punt { protocol, port: at(no), vlan: 0 })
+    DpAction::Punt(Punt { protocol, port: at(no) })
 }
 
 /// A frame of this type that came in on a datapath port.
@@ -258,7 +258,7 @@ fn protocols_run_behind_patch_ports() {
     let PortOut::Patch(bridge, port) = patch.out else { unreachable!() };
     let peer = BridgePort { bridge, port };
     net.overlay.enable(Protocol::LLDP, &[(peer, Accepts::ALL)].into());
-    let at_peer = DpAction::Punt(Punt { protocol: Protocol::LLDP, port: peer, vlan: 0 });
+    let at_peer = DpAction::Punt(Punt { protocol: Protocol::LLDP, port: peer });
     assert!(translate(&net, &frame(1, 0x88cc), false).actions.contains(&at_peer));
     // The frame of a protocol leaves through the near side although a protocol blocks it there.
     net.overlay.enable(DECIDING, &[(BridgePort { bridge: 0, port: *near }, Accepts::ALL)].into());

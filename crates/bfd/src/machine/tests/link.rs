@@ -65,7 +65,7 @@ impl Link {
             for effect in self.ends[end].poll(self.now) {
                 match effect {
                     Effect::Send { frame, .. } => self.send(end, frame),
-                    Effect::Forwarding { forwarding: false, .. } => self.downs[end] += 1,
+                    Effect::Port { state, .. } if !state.live => self.downs[end] += 1,
                     _ => {}
                 }
             }

@@ -1,6 +1,7 @@
 //! Many sessions on one machine.
 
 use super::*;
+use protocols::PortMachine as _;
 
 /// Sessions at 100 ms, two of which are the ends of a link each. Runs for some virtual seconds; returns the machine, the
 /// number of frames and the number of polls.
@@ -44,7 +45,7 @@ fn a_poll_visits_due_sessions_only() {
     for _ in 0..50 {
         now = now.after(1);
         let due: Vec<_> =
-            bfd.entries.iter().filter(|(_, entry)| entry.session.deadline() <= now).map(|(port, _)| *port).collect();
+            bfd.ports.iter().filter(|(_, session)| session.deadline() <= now).map(|(port, _)| port).collect();
         let sent: Vec<_> = bfd
             .poll(now)
             .into_iter()

@@ -1,26 +1,112 @@
-//! The inputs of a fixed run: drawn from the corpus and the dictionary alone, independent of the target's behaviour.
+//! Targets on fixed inputs: those that once failed, and others that are drawn from the corpus and the dictionary alone,
+//! independent of the target's behaviour.
 //!
 //! The coverage of a run depends on addresses and on the keys of hash tables, which differ between runs, so that
-//! inputs guided by it would differ too. Here only the files and [`SEED`] decide, and a digest of all inputs so far
-//! is printed regularly, which shows that two runs had the same inputs.
+//! inputs guided by it would differ too. Here only the files and [`SEED`] decide, as a digest of all inputs shows. No
+//! instrumented build is needed.
 
 use base::rng::Rng;
-use std::path::Path;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// The seed of each fixed run.
+/// The seed of each run.
 const SEED: u64 = 1;
-/// The number of inputs between digests.
-const DIGEST_EVERY: u64 = 1000;
+/// The longest input.
+const INPUT_LEN_MAX: usize = 4096;
+/// The inputs of a run without a divisor are at least so many, if `executions` lists as many.
+const LEAST: u64 = 1000;
+/// How long a target may take for an input.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Numbers at which behaviour tends to change.
 const NUMBERS: [u64; 16] = [0, 1, 2, 7, 8, 16, 31, 64, 127, 255, 256, 4096, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
-static FIXED: LazyLock<Option<Mutex<Fixed>>> = LazyLock::new(|| {
-    let target = std::env::var("FUZZ_FIXED").ok()?;
-    let corpus = files(&Path::new("corpus").join(&target));
-    let words = std::fs::read_to_string(format!("dictionaries/{target}.dict")).unwrap_or_default();
-    Some(Mutex::new(Fixed::new(corpus, words.lines().filter_map(word).collect())))
-});
+/// Runs a target on the inputs that once failed, and on so many fixed ones as `executions` lists for it, divided by the
+/// environment's `FUZZ_DIVISOR` (10 by default). Returns their numbers and digest, as text. An input on which the target
+/// panics, or does not come to an end, is written below `artifacts`.
+pub(crate) fn run(target: &str, call: impl Fn(&[u8])) -> String {
+    let folder = folder();
+    let runner = Runner { artifacts: folder.join("artifacts").join(target), input: Arc::default() };
+    let is_done = Arc::new(AtomicBool::new(false));
+    let watch = runner.watch(&is_done);
+    let known = files(&folder.join("regressions").join(target));
+    known.iter().for_each(|input| runner.call(&call, input));
+    let words = std::fs::read_to_string(folder.join(format!("dictionaries/{target}.dict"))).unwrap_or_default();
+    let mut fixed = Fixed::new(files(&folder.join("corpus").join(target)), words.lines().filter_map(word).collect());
+    let executions = std::fs::read_to_string(folder.join("executions")).expect("a file `executions`");
+    for _ in 0..executions_of(target, &executions) {
+        let input = fixed.next(INPUT_LEN_MAX);
+        runner.call(&call, &input);
+    }
+    is_done.store(true, Ordering::Relaxed);
+    watch.join().expect("the watching thread ends");
+    format!("{} inputs with digest {:016x}, {} known ones", fixed.count, fixed.digest, known.len())
+}
+
+/// The folder `fuzz`.
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder above").to_owned()
+}
+
+/// The number of inputs of a target, by the lines of `executions`.
+fn executions_of(target: &str, executions: &str) -> u64 {
+    let listed = executions.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == target);
+    let listed: u64 = listed.and_then(|(_, count)| count.trim().parse().ok()).expect("a line in `executions`");
+    let divisor = std::env::var("FUZZ_DIVISOR").map_or(10, |text| text.parse().expect("FUZZ_DIVISOR is a number"));
+    (listed / divisor).max(listed.min(LEAST))
+}
+
+struct Runner {
+    artifacts: PathBuf,
+    /// The present input.
+    input: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Runner {
+    fn call(&self, call: impl Fn(&[u8]), input: &[u8]) {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&input.to_vec());
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call(input))) {
+            eprintln!("the input is {}", keep(&self.artifacts, input));
+            resume_unwind(panic);
+        }
+    }
+
+    /// Ends the program if one input takes too long.
+    fn watch(&self, is_done: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+        let (artifacts, input, is_done) = (self.artifacts.clone(), Arc::clone(&self.input), Arc::clone(is_done));
+        std::thread::spawn(move || {
+            let present = || input.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (mut last, mut since) = (present(), Duration::ZERO);
+            while !is_done.load(Ordering::Relaxed) {
+                const STEP: Duration = Duration::from_millis(20);
+                std::thread::sleep(STEP);
+                let now = present();
+                since = if now == last { since + STEP } else { Duration::ZERO };
+                last = now;
+                if since >= LIMIT {
+                    eprintln!("a target takes too long for the input {}", keep(&artifacts, &last));
+                    std::process::abort();
+                }
+            }
+        })
+    }
+}
+
+/// Writes an input into a folder; returns where it is.
+fn keep(folder: &Path, input: &[u8]) -> String {
+    let name = input.iter().fold(String::new(), |mut name, byte| {
+        if name.len() < 32 {
+            _ = write!(name, "{byte:02x}");
+        }
+        name
+    });
+    let path = folder.join(format!("input-{name}"));
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, input));
+    written.map_or_else(|error| format!("{input:02x?} ({error})"), |()| path.display().to_string())
+}
 
 /// The contents of a folder's files, in the order of their names.
 fn files(folder: &Path) -> Vec<Vec<u8>> {
@@ -48,14 +134,6 @@ fn word(line: &str) -> Option<Vec<u8>> {
             byte => out.push(byte),
         }
     }
-}
-
-/// Writes the next input of a fixed run into `data`, and returns its length; `None` if this is no fixed run.
-pub fn next_input(data: &mut [u8], max_size: usize) -> Option<usize> {
-    let mut fixed = FIXED.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-    let input = fixed.next(max_size.min(data.len()));
-    data[..input.len()].copy_from_slice(&input);
-    Some(input.len())
 }
 
 struct Fixed {
@@ -98,9 +176,6 @@ impl Fixed {
             self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
         self.digest = self.digest.rotate_left(17) ^ input.len() as u64;
-        if self.count.is_multiple_of(DIGEST_EVERY) {
-            eprintln!("inputs: {} digest: {:016x}", self.count, self.digest);
-        }
         input
     }
 
@@ -232,6 +307,12 @@ mod tests {
         }
         assert_eq!(a.digest, b.digest);
         assert!(different.len() > 10_000, "{}", different.len());
+    }
+
+    #[test]
+    fn numbers_of_executions() {
+        let executions = "a 100000\nab 3000\nb 500\n";
+        assert_eq!(["a", "ab", "b"].map(|target| executions_of(target, executions)), [10_000, 1000, 500]);
     }
 
     #[test]
