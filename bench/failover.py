@@ -71,7 +71,7 @@ def turn(kind, traffic, pcap):
         appctl = lambda *words: switch("ovs-appctl", *words)
         are_enabled = lambda: appctl("bond/show", "bond0").count(": enabled") == 2
         common.wait_for(are_enabled, "both members")
-        appctl("fdb/add", "br0", "bond0", 0, layer2.text_of(layer2.DESTINATION_MAC))
+        appctl("fdb/add", "br0", devices[1], 0, layer2.text_of(layer2.DESTINATION_MAC))
         losses = []
         for _ in range(FAILURES):
             common.wait_for(are_enabled, "both members")

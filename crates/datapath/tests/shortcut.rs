@@ -28,7 +28,7 @@ use tracked::pipeline::{Pipeline, Traffic};
 const WINDOW: usize = 8;
 
 /// Pipelines; with the environment variable `SHORTCUT_ROUNDS`, others.
-const ROUNDS: u64 = 120;
+const ROUNDS: u64 = 60;
 /// Packets of each connection ahead of a batch with several of them.
 const AHEAD: usize = 4;
 /// Bytes that packets of one form have in common.

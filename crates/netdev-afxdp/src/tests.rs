@@ -22,7 +22,7 @@ pub(crate) const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer:
 
 /// Number of tries of a test: fewer under Miri, which takes a thousand times as long.
 pub(crate) const fn some(n: usize) -> usize {
-    if cfg!(miri) { n / 16 + 2 } else { n }
+    if cfg!(miri) { n / 32 + 2 } else { n }
 }
 
 /// A file that replaces the socket.

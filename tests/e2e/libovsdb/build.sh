@@ -20,4 +20,5 @@ if [ "${minor:-0}" -lt 21 ]; then
   export GOROOT=$directory GOTOOLCHAIN=local
   go=$directory/bin/go
 fi
-exec "$go" build -buildvcs=false -trimpath -o "$file" .
+# Compiling is what takes long, not running.
+CGO_ENABLED=0 exec "$go" build -gcflags="all=-N -l" -buildvcs=false -trimpath -o "$file" .

@@ -8,7 +8,7 @@ use std::thread;
 /// and a rule is visible at any time.
 #[test]
 fn bundles_are_seen_whole() {
-    const BUNDLES: u64 = 3_000;
+    const BUNDLES: u64 = 600;
     let cls = Cls::new();
     let matches = [matching("in_port=1"), matching("tcp,tp_dst=80,nw_src=10.0.0.0/8,nw_dst=10.0.0.1")];
     let current = AtomicU64::new(0);
@@ -59,7 +59,7 @@ fn bundles_are_seen_whole() {
 /// first version are collected all the time, each once.
 #[test]
 fn rules_that_stay_are_collected_once() {
-    const ROUNDS: u32 = 200;
+    const ROUNDS: u32 = 40;
     let cls = Cls::new();
     let matches = |from: u32, n: u32| {
         let texts = (from..from + n).flat_map(|i| {

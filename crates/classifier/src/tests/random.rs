@@ -7,7 +7,7 @@ use proptest::test_runner::{Config, TestRunner};
 use std::cell::Cell;
 
 /// Number of tables, unless PROPTEST_CASES overrides it.
-const CASES: u32 = 2000;
+const CASES: u32 = 600;
 
 /// Numbers of operations, for the report.
 #[derive(Default)]

@@ -20,7 +20,7 @@ use world::{Kinds, World};
 
 #[test]
 fn random_packets_agree_with_a_naive_twin() {
-    let (worlds, steps) = (220, 1000);
+    let (worlds, steps) = (120, 1000);
     let mut kinds = Kinds::default();
     for seed in 0..worlds {
         let mut world = World::new(seed);

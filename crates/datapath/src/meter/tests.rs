@@ -137,9 +137,9 @@ fn rates_are_held() {
         ] {
             let offered = (batch * 1000) as f64 / gap_ms as f64;
             // Long enough that a single packet makes no difference.
-            let seconds = (size / f64::from(rate) * 100.0).ceil().max(1.0) as u64;
+            let seconds = (size / f64::from(rate) * 50.0).ceil().max(1.0) as u64;
             let wanted = f64::from(rate) / size;
-            if offered < wanted * 1.6 || offered * seconds as f64 > 4e5 {
+            if offered < wanted * 1.6 || offered * seconds as f64 > 2e5 {
                 continue;
             }
             for burst in [0, 1, rate / 2] {

@@ -22,7 +22,7 @@ use xlate::PortConfig;
 const STEPS: u64 = 60;
 
 fn cases() -> u64 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(50)
 }
 
 /// A lab with two bridges of three ports each, connected by patch ports (number 9), and a log of its steps.

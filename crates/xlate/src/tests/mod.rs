@@ -372,5 +372,5 @@ fn arb_key() -> impl Strategy<Value = FlowKey> {
 
 /// The number of cases of a property, unless `PROPTEST_CASES` is set.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2000)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(800)
 }

@@ -239,7 +239,7 @@ fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
 /// With one program the tree equals the program: no flow is narrowed, and all results are right.
 #[test]
 fn a_tree_of_one_program() {
-    tally::report!("{} trees", cases(40, one_program));
+    tally::report!("{} trees", cases(20, one_program));
 }
 
 fn one_program(seed: u64) {
@@ -281,7 +281,7 @@ fn one_program(seed: u64) {
 /// rebuilt. Each flow covers its own packet, no more than its reads, and no packet of another flow.
 #[test]
 fn a_tree_of_changing_programs() {
-    tally::report!("{} trees, {TURNS} turns each", cases(40, changing_programs));
+    tally::report!("{} trees, {TURNS} turns each", cases(16, changing_programs));
 }
 
 /// Number of changes and lookups of a changing program.
@@ -497,7 +497,7 @@ fn few_insertions_take_long() {
 /// alone.
 #[test]
 fn an_aged_tree_shrinks_when_rebuilt() {
-    tally::report!("{} trees", cases(40, ageing));
+    tally::report!("{} trees", cases(20, ageing));
 }
 
 fn ageing(seed: u64) {
@@ -596,7 +596,7 @@ fn a_table_agrees_with_a_map() {
     let mut rng = Rng::seeded(1);
     let mut node = bits::Bits::new(&[(1, 1)], Ref::leaf(0), 1, |_| 0);
     let mut map = HashMap::from([(node.only_hash, Ref::leaf(0))]);
-    let (changes, mut lookups) = (20_000, 0);
+    let (changes, mut lookups) = (3_000, 0);
     for n in 1..=changes {
         let hash = rng.below(300) | rng.below(4) << 60;
         let several = map.len() > 1;
