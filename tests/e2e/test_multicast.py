@@ -69,8 +69,9 @@ def test_listeners_get_their_group_and_others_do_not(making, family, version, pr
     setting = f"ip{family}/conf/all/force_{'igmp' if family == 'v4' else 'mld'}_version"
     for host in (lan.first, lan.second):
         host.run("sh", "-c", f"echo {version} > /proc/sys/net/{setting}")
-        if family == "v6":
-            # A host reports its groups once its own address is known to be unique.
+    if family == "v6":
+        # A host reports its groups, and sends, once its own address is known to be unique.
+        for host in (lan.first, lan.second, lan.sender):
             until(lambda host=host: "tentative" not in host.run("ip", "-6", "addr", "show", "dev", "e0").out, "an address")
     first = lan.listen(lan.first, group)
     assert lan.members(group) == ([lan.number(lan.first)], {protocol})
