@@ -80,8 +80,11 @@ def test_listeners_get_their_group_and_others_do_not(making, family, version, pr
     second = lan.listen(lan.second, group)
     lan.send(group, "two")
     assert (heard(first), heard(second)) == ("two", "two")
-    # IGMP version 1 has no message for leaving.
+    # IGMP version 1 has no message for leaving. Hosts that have left repeat no report.
     if version == 1 and family == "v4":
+        for process in (first, second):
+            process.stdin.close()
+            process.wait(30)
         lan.switch.ours.appctl("mdb/flush", "br0")
     else:
         lan.leave(first, lan.first, group)
