@@ -5,7 +5,7 @@ use base::{Clock, DpPort, DropReason, MacAddr, PortNo};
 use datapath::{Config, Datapath};
 use dpif::action::PushNsh;
 use dpif::text::format_actions;
-use dpif::{DpAction, Dpif, MeterId};
+use dpif::{BondId, BondTable, Bonds, DpAction, Dpif, LB_BUCKETS, MeterId};
 use flow::{compose, extract};
 use fuzz::Input;
 use netdev::{Netdev, Rx};
@@ -29,6 +29,12 @@ fn bench() -> Bench {
         datapath.port_add(near, None).expect("a free number");
         far.push(end.open_rx(0).expect("a queue"));
     }
+    // Buckets of the three ports, of one that does not exist, and of none.
+    let port = |bucket: usize| (bucket % 5 < 4).then_some(DpPort((bucket % 5) as u32));
+    datapath.bond_set(
+        BondId(1),
+        &BondTable { hash_basis: 7, buckets: Box::new(std::array::from_fn::<_, LB_BUCKETS, _>(port)) },
+    );
     Bench { datapath, far }
 }
 
@@ -106,6 +112,7 @@ fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
         15 => DpAction::AddMpls { ethertype: 0x8847, lse: input.number(4) as u32 },
         16 => DpAction::PushPbb { tci: input.number(4) as u32 },
         17 => DpAction::PopPbb,
+        18 => DpAction::LbOutput(BondId(input.below(2) as u32)),
         10 => DpAction::Meter(MeterId(input.below(2) as u32)),
         7 => DpAction::PopMpls { ethertype: [0x8847, 0x800, 0x86dd][input.below(3)] },
         _ => {

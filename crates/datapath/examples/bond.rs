@@ -24,10 +24,8 @@ use flow::{Field, Reads, layout};
 use netdev::memory;
 use packet::Packet;
 
-use support::frame;
+use support::{SLICE, frame, slice};
 
-/// Packets of a slice.
-const SLICE: usize = 4096;
 const BOND: BondId = BondId(1);
 
 /// How packets leave.
@@ -92,15 +90,8 @@ fn prepared((way, keyed): (Way, bool)) -> Result<Datapath, Box<dyn std::error::E
         let buckets: [Option<DpPort>; LB_BUCKETS] = std::array::from_fn(port);
         dp.bond_set(BOND, &BondTable { hash_basis: 0, buckets: Box::new(buckets) });
     }
-    (0..8).for_each(|_| slice(&dp));
+    slice(&dp, 8 * SLICE);
     Ok(dp)
-}
-
-fn slice(dp: &Datapath) {
-    let mut n = 0;
-    while n < SLICE {
-        n += dp.run_once();
-    }
 }
 
 /// Nanoseconds a packet, of the cheapest slice of each datapath. They take turns, so that a change of the processor's frequency
@@ -109,9 +100,9 @@ fn measure(datapaths: &[Datapath], ms: u64) -> Vec<f64> {
     let (begin, mut best) = (Instant::now(), vec![f64::MAX; datapaths.len()]);
     while begin.elapsed() < Duration::from_millis(ms) {
         for (dp, best) in datapaths.iter().zip(&mut best) {
-            slice(dp);
+            slice(dp, SLICE);
             let start = Instant::now();
-            slice(dp);
+            slice(dp, SLICE);
             *best = best.min(start.elapsed().as_nanos() as f64 / SLICE as f64);
         }
     }
@@ -136,7 +127,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let [which, slices] = &args[..] {
         let (_, run) = RUNS.iter().find(|(name, _)| name == which).ok_or("no such run")?;
         let dp = prepared(*run)?;
-        (0..slices.parse()?).for_each(|_: u32| slice(&dp));
+        slice(&dp, slices.parse::<usize>()? * SLICE);
         return Ok(());
     }
     let ms = args.first().map_or(Ok(2000), |ms| ms.parse())?;

@@ -24,10 +24,8 @@ use flow::{Field, Reads, layout};
 use netdev::memory;
 use packet::Packet;
 
-use support::frame;
+use support::{SLICE, frame, slice};
 
-/// Packets of a slice.
-const SLICE: usize = 4096;
 const LABELS: u32 = 16;
 const OUT: DpAction = DpAction::Output(DpPort(2));
 
@@ -76,15 +74,8 @@ fn prepared(lists: &[&[DpAction]]) -> Result<Datapath, Box<dyn std::error::Error
     dp.set_handler(Arc::new(Passes { lists, next_id: AtomicU64::new(1) }));
     dp.port_add(memory::replay("in", &frames, u64::MAX), None)?;
     dp.port_add(memory::null("out")?, None)?;
-    (0..8).for_each(|_| slice(&dp));
+    slice(&dp, 8 * SLICE);
     Ok(dp)
-}
-
-fn slice(dp: &Datapath) {
-    let mut n = 0;
-    while n < SLICE {
-        n += dp.run_once();
-    }
 }
 
 /// Nanoseconds a packet, of the cheapest slice.
@@ -92,7 +83,7 @@ fn measure(dp: &Datapath, ms: u64) -> f64 {
     let (begin, mut best) = (Instant::now(), f64::MAX);
     while begin.elapsed() < Duration::from_millis(ms) {
         let start = Instant::now();
-        slice(dp);
+        slice(dp, SLICE);
         best = best.min(start.elapsed().as_nanos() as f64 / SLICE as f64);
     }
     best
@@ -106,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [which, slices] = &args[..] {
         let dp = prepared(if which == "one" { one } else { three })?;
-        (0..slices.parse()?).for_each(|_: u32| slice(&dp));
+        slice(&dp, slices.parse::<usize>()? * SLICE);
         return Ok(());
     }
     let ms = args.first().map_or(Ok(1000), |ms| ms.parse())?;

@@ -20,10 +20,8 @@ use flow::{Reads, layout};
 use netdev::memory;
 use packet::Packet;
 
-use support::frame;
+use support::{SLICE, frame, slice};
 
-/// Packets of a slice.
-const SLICE: usize = 4096;
 const OUT: DpAction = DpAction::Output(DpPort(2));
 
 /// One verdict for all packets.
@@ -59,13 +57,6 @@ fn sampled(n: u32) -> DpActions {
     [DpAction::Sample { probability: u32::MAX / n, actions: [report].into() }, OUT].into()
 }
 
-fn slice(dp: &Datapath) {
-    let mut n = 0;
-    while n < SLICE {
-        n += dp.run_once();
-    }
-}
-
 /// Nanoseconds a packet, of the middle slice.
 fn measure(actions: DpActions, ms: u64) -> Result<f64, Box<dyn std::error::Error>> {
     let frames: Vec<Packet> = (0..1024u32).map(|i| frame(0x0a00_0000 + i, 0x0b00_0000 + i * 7, 1000, 2000)).collect();
@@ -73,11 +64,11 @@ fn measure(actions: DpActions, ms: u64) -> Result<f64, Box<dyn std::error::Error
     dp.set_handler(Arc::new(Sampled { actions, samples: AtomicU64::new(0) }));
     dp.port_add(memory::replay("in", &frames, u64::MAX), None)?;
     dp.port_add(memory::null("out")?, None)?;
-    (0..8).for_each(|_| slice(&dp));
+    slice(&dp, 8 * SLICE);
     let (begin, mut slices) = (Instant::now(), Vec::new());
     while begin.elapsed() < Duration::from_millis(ms) {
         let start = Instant::now();
-        slice(&dp);
+        slice(&dp, SLICE);
         slices.push(start.elapsed().as_nanos() as f64 / SLICE as f64);
     }
     slices.sort_by(f64::total_cmp);

@@ -67,7 +67,7 @@ struct Runner {
 
 impl Runner {
     fn call(&self, call: impl Fn(&[u8]), input: &[u8]) {
-        self.input.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&input.to_vec());
+        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = input.to_vec();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| call(input))) {
             eprintln!("the input is {}", keep(&self.artifacts, input));
             resume_unwind(panic);
