@@ -36,7 +36,7 @@ pub struct Status {
     pub mode: Mode,
     /// The state of LACP.
     pub lacp: LacpStatus,
-    /// The bond's id in the datapath, if that balances by a table of its own.
+    /// The bond's id in the datapath, if the datapath balances it.
     pub lb_output: Option<u32>,
     /// The active member and its address.
     pub active: Option<(BridgePort, MacAddr)>,
@@ -111,8 +111,8 @@ impl Bonds {
         self.effects.extend(out.log.into_iter().map(Effect::Log));
     }
 
-    /// Numbers the bonds that balance, and keeps the numbers that they have. The number of a bond that is gone is not given to
-    /// another one soon, as the datapath may still know it.
+    /// Gives a number to each bond that the datapath balances; bonds keep theirs. The number of a removed bond stays unused for
+    /// long, because the datapath may still have its table.
     fn number(&mut self) {
         let balances = |bond: &Bond| bond.settings.mode != Mode::ActiveBackup;
         self.bonds.values_mut().filter(|bond| !balances(bond)).for_each(|bond| bond.number = 0);
@@ -151,8 +151,8 @@ impl Bonds {
         effects
     }
 
-    /// The first half of [`Bonds::poll`]: what decisions require of the datapath ([`Bonds::tables`]) has to be done before the
-    /// second half, [`Bonds::publish`].
+    /// The first half of [`Bonds::poll`]: makes decisions. The caller installs their tables in the datapath ([`Bonds::tables`])
+    /// before it calls the second half, [`Bonds::publish`].
     pub fn run(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = std::mem::take(&mut self.effects);
         let mut announced = Vec::new();

@@ -75,9 +75,9 @@ pub enum Choice {
 /// A part of a bond's decisions. Translations depend on the parts that they used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Part {
-    /// Which frames the members admit ([`View::admit`]).
+    /// The rules by which members admit frames ([`View::admit`]).
     Admission,
-    /// How the member for a frame is chosen ([`View::choice`], [`View::lb_output`], [`View::hash_basis`]).
+    /// The way to choose the member for a frame ([`View::choice`], [`View::lb_output`], [`View::hash_basis`]).
     Choice,
     /// The members of buckets ([`View::member`]).
     Buckets,
@@ -140,8 +140,8 @@ impl View {
         }
     }
 
-    /// Returns the id of the bond in the datapath if that balances by a table of its own ([`Bonds::tables`](crate::Bonds::tables)),
-    /// and the member is chosen by a hash ([`Choice::Hash`]).
+    /// Returns the id of the bond in the datapath if the datapath chooses the member ([`Bonds::tables`](crate::Bonds::tables)),
+    /// by a hash ([`Choice::Hash`]).
     pub fn lb_output(&self) -> Option<u32> {
         self.lb_output.filter(|_| self.choice() == Choice::Hash)
     }

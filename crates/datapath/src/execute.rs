@@ -184,7 +184,7 @@ impl<'a> Executor<'a> {
                 }
                 DpAction::LbOutput(bond) => {
                     fate = Fate::Settled;
-                    let are_kept = level.depth == 0 && lb_output::keep_packets(&actions[..start]);
+                    let are_kept = level.depth == 0 && lb_output::leave_packets_alone(&actions[..start]);
                     let keys = self.keys.filter(|_| are_kept);
                     self.lb_output(packets, *bond, keys, trunc.take(), last);
                 }

@@ -165,7 +165,7 @@ pub struct Punt {
 }
 
 impl Punt {
-    /// For a protocol to which the port does not matter.
+    /// A punt for a protocol of the whole bridge.
     pub const fn to(protocol: Protocol) -> Self {
         Self { protocol, port: BridgePort { bridge: 0, port: PortNo::NONE } }
     }

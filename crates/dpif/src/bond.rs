@@ -12,7 +12,7 @@ pub const LB_BUCKETS: usize = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct BondId(pub u32);
 
-/// How a bond chooses the port for a packet.
+/// The table by which a bond chooses the port of a packet: the port of each bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BondTable {
     /// The basis of the hash [`HashKind::L4`](crate::HashKind::L4).
@@ -33,8 +33,8 @@ pub trait Bonds {
     /// the new one. Loads continue.
     fn bond_set(&self, id: BondId, table: &BondTable);
 
-    /// Removes a bond. The caller must first remove all flows that use it: packets of others are dropped
-    /// ([`DropReason::NoBond`](base::DropReason::NoBond)).
+    /// Removes a bond. The caller must first remove all flows that use it: the datapath drops packets for a bond that it does
+    /// not have ([`DropReason::NoBond`](base::DropReason::NoBond)).
     fn bond_del(&self, id: BondId);
 
     /// All bonds, by id.

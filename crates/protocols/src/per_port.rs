@@ -33,7 +33,7 @@ pub trait PortMachine: Debug {
     /// Takes the lines that the machine has written since the last call.
     fn take_lines(&mut self) -> Vec<Line>;
 
-    /// Returns true if the status is another one than at the last call.
+    /// Returns true if the status has changed since the last call.
     fn has_new_status(&mut self) -> bool;
 }
 
@@ -77,7 +77,7 @@ impl<M: PortMachine> Entry<M> {
 }
 
 impl<M: PortMachine> PerPort<M> {
-    /// No machines. The seed determines the random choices of machines.
+    /// A protocol without machines. The seed determines the random choices of its machines.
     pub fn new(seed: u64, now: Millis) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl<M: PortMachine> PerPort<M> {
         }
     }
 
-    /// Processes expired timers, and appends all effects since the last poll to `effects`.
+    /// Has machines with expired timers process them, and appends all effects since the last poll to `effects`.
     pub fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.advance(now, &mut due);

@@ -124,8 +124,8 @@ impl Xlate<'_> {
         self.output_port(member, true);
     }
 
-    /// Returns true if it makes no difference to the translation which member the packet leaves by: then the datapath may choose
-    /// that alone. All members are devices that may send, and none of them marks packets for its queues.
+    /// Returns true if the translation is the same for each member, so that the datapath may choose the member: all members are
+    /// devices that may send, and none of them marks packets for its queues.
     fn members_are_interchangeable(&mut self, bundle: &Bundle) -> bool {
         let bridge = self.pos.bridge;
         self.mirroring.snaplen.is_none()
@@ -139,8 +139,8 @@ impl Xlate<'_> {
             })
     }
 
-    /// Has the datapath choose the member, by its table of the bond. What translation does at an output besides follows from the
-    /// bundle, which all members share.
+    /// Has the datapath choose the member by its table of the bond. The rest of an output depends on the bundle, which all members
+    /// share.
     fn lb_output(&mut self, bundle: &Bundle, id: BondId) {
         let bridge = self.pos.bridge;
         let Some(port) = bundle.ports.first().and_then(|no| bridge.ports.get(no)) else {

@@ -20,8 +20,8 @@ use crate::bonds::{Bond, NO_PORT};
 use crate::input::{self, Key, Keys};
 use crate::shared::{CALLER_LANE, SharedState};
 
-/// Returns true if packets have the keys that they had before these actions.
-pub(super) fn keep_packets(actions: &[DpAction]) -> bool {
+/// Returns true if these actions leave packets as they are, so that their keys stay valid.
+pub(super) fn leave_packets_alone(actions: &[DpAction]) -> bool {
     actions.iter().all(|action| matches!(action, DpAction::Output(_) | DpAction::LbOutput(_)))
 }
 

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xlate::{Network, PortOut};
 
+// Both name the number of buckets; tables are copied bucket by bucket.
+const _: () = assert!(LB_BUCKETS == bond::BUCKETS);
+
 /// The tables in the datapath.
 #[derive(Debug, Default)]
 pub(super) struct Installed {
