@@ -121,7 +121,7 @@ def test_vacancies_and_evictions_are_reported(bridge):
     controller = Controller(bridge)
     assert controller.news() == []
     for n in range(5):
-        add(bridge, f"priority={n},send_flow_rem,hard_timeout={50 - n},actions=drop")
+        add(bridge, f"priority={n},send_flow_rem,hard_timeout={5000 - 1000 * n},actions=drop")
     (kind, body), *rest = controller.news()
     # Table 0 has vacancy events at 20 and 80 percent; now it is full.
     assert (kind, body[0], body[8:]) == (31, 3, bytes.fromhex("0018000000000008 0002000800000007 0003000814500000"))
