@@ -15,7 +15,12 @@ mod worker;
 
 pub use netflow::NetflowSettings;
 pub use sflow::SflowSettings;
+use std::time::Duration;
 pub(crate) use worker::ExportWorker;
+
+/// How long a thread of exporters rests when it has done its jobs. Meanwhile packet threads need not wake it, which would cost them
+/// more than the rest of a sample.
+pub(crate) const REST: Duration = Duration::from_millis(5);
 
 /// Counters of an exporter, for `sflow/show` and `netflow/show`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

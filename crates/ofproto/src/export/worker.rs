@@ -3,6 +3,7 @@
 //! Only configuration changes wait for the thread, if the queue is full. It never waits for a collector: a datagram that
 //! a socket does not accept at once is lost, and counted.
 
+use super::REST;
 use super::sflow::SflowExport;
 use ::sflow::FlowSample;
 use base::{Clock, Millis};
@@ -99,10 +100,12 @@ fn run(jobs: &Receiver<Job>, clock: &Clock) {
     let mut exporters: Vec<Weak<dyn Export>> = Vec::new();
     let mut wait = IDLE;
     loop {
+        let mut is_done = false;
         match jobs.recv_timeout(wait) {
             Ok(job) => {
-                let more = jobs.try_iter().take(BATCH - 1);
-                std::iter::once(job).chain(more).for_each(|job| perform(job, &mut exporters, clock));
+                let jobs = std::iter::once(job).chain(jobs.try_iter()).take(BATCH);
+                let done = jobs.map(|job| perform(job, &mut exporters, clock)).count();
+                is_done = done < BATCH;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -116,6 +119,9 @@ fn run(jobs: &Receiver<Job>, clock: &Clock) {
         });
         let longest = if exporters.is_empty() { IDLE } else { LOOK };
         wait = next.map_or(longest, |next| Duration::from_millis(next.since(now).max(1)).min(longest));
+        if is_done {
+            std::thread::sleep(REST.min(wait));
+        }
     }
     exporters.iter().filter_map(Weak::upgrade).for_each(|exporter| exporter.end(clock.now()));
 }

@@ -4,6 +4,7 @@
 //! message that a socket does not accept at once is lost, and counted.
 
 use super::{Interfaces, now};
+use crate::export::REST;
 use arc_swap::{ArcSwap, Guard};
 use ipfix::{Exporter, Micros, Observation, Stats};
 use parking_lot::Mutex;
@@ -159,10 +160,12 @@ fn run(jobs: &Receiver<Job>) {
     let mut exporters: Vec<Weak<Exporting>> = Vec::new();
     let mut wait = IDLE;
     loop {
+        let mut is_done = false;
         match jobs.recv_timeout(wait) {
             Ok(job) => {
-                let more = jobs.try_iter().take(BATCH - 1);
-                std::iter::once(job).chain(more).for_each(|job| perform(job, &mut exporters));
+                let jobs = std::iter::once(job).chain(jobs.try_iter()).take(BATCH);
+                let done = jobs.map(|job| perform(job, &mut exporters)).count();
+                is_done = done < BATCH;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -170,6 +173,9 @@ fn run(jobs: &Receiver<Job>) {
         let now = now();
         let next = end_flows(&mut exporters, now);
         wait = next.map_or(IDLE, |next| Duration::from_micros(next.0.saturating_sub(now.0)).min(IDLE));
+        if is_done {
+            std::thread::sleep(REST.min(wait));
+        }
     }
     for exporting in exporters.iter().filter_map(Weak::upgrade) {
         exporting.with(|exporter, out| exporter.flush(now(), out));
