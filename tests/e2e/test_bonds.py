@@ -1,4 +1,5 @@
-"""Bonds between two bridges over real cables: failover with traffic, and the state in the database."""
+"""Bonds between two bridges over real cables: failover with traffic, by carrier and by BFD, and the state in the database; groups
+that follow BFD on the same cables."""
 
 import re
 import subprocess
@@ -111,3 +112,62 @@ def test_members_come_and_go(hosts):
     until(lambda: "a1, a2" in switch.appctl("bond/list"), "a bond of two members")
     switch.vsctl("del-port", "bond0")
     until(lambda: "bond0" not in switch.appctl("bond/list"), "no bond")
+
+
+def set_bfd(switch, *interfaces, enable="true"):
+    for name in interfaces:
+        switch.vsctl("set", "interface", name, f"bfd:enable={enable}", "bfd:min_rx=100", "bfd:min_tx=100")
+
+
+def is_up(switch, *interfaces):
+    """Whether the sessions of all interfaces are up."""
+    return all(switch.vsctl("get", "interface", name, "bfd_status:state") == "up" for name in interfaces)
+
+
+def test_members_follow_bfd(hosts):
+    """A member whose session ends fails although its cable has a carrier."""
+    switch, (near, far) = hosts
+    switch.vsctl("add-bond", "br0", "bond0", "a1", "a2", "bond_mode=active-backup")
+    for port in ("b1", "b2"):
+        switch.vsctl("add-port", "br1", port)
+    set_bfd(switch, "a1", "a2", "b1", "b2")
+    until(lambda: is_up(switch, "a1", "a2", "b1", "b2"), "all sessions")
+    until(lambda: active(switch) != "none", "an active member")
+    near.ping(far.address)
+    before = active(switch)
+    silent = before.replace("a", "b")
+    set_bfd(switch, silent, enable="false")
+    until(lambda: active(switch) not in (before, "none"), "another active member")
+    assert f"member {before}: disabled" in switch.appctl("bond/show", "bond0")
+    near.ping(far.address)
+    set_bfd(switch, silent)
+    until(lambda: f"member {before}: enabled" in switch.appctl("bond/show", "bond0"), "the member's return")
+
+
+def test_groups_follow_bfd(hosts):
+    """A bucket whose port's session ends is not live although the cable has a carrier."""
+    switch, (near, far) = hosts
+    for bridge, end, host in (("br0", "a", near), ("br1", "b", far)):
+        switch.vsctl("set-fail-mode", bridge, "secure")
+        for number in (1, 2):
+            switch.vsctl("add-port", bridge, f"{end}{number}")
+            switch.ofctl("add-flow", bridge, f"in_port={end}{number},actions=output:{host.port}")
+        buckets = ",".join(f"bucket=watch_port:{end}{number},output:{end}{number}" for number in (1, 2))
+        switch.ofctl("-O", "OpenFlow13", "add-group", bridge, f"group_id=1,type=ff,{buckets}")
+        switch.ofctl("-O", "OpenFlow13", "add-flow", bridge, f"in_port={host.port},actions=group:1")
+    set_bfd(switch, "a1", "a2", "b1", "b2")
+    until(lambda: is_up(switch, "a1", "a2", "b1", "b2"), "all sessions")
+    near.ping(far.address)
+
+    def leaves_by(number):
+        """Whether packets of the near host leave by this port now."""
+        trace = switch.appctl("ofproto/trace", "br0", f"in_port={near.port},ip")
+        return f"-> using bucket {number - 1}\n" in trace
+
+    assert leaves_by(1)
+    set_bfd(switch, "b1", enable="false")
+    until(lambda: leaves_by(2), "the other bucket")
+    near.ping(far.address)
+    set_bfd(switch, "b1")
+    until(lambda: leaves_by(1), "the first bucket again")
+    near.ping(far.address)

@@ -280,6 +280,10 @@ impl Netdev for AfXdp {
         self.system.is_present()
     }
 
+    fn has_carrier(&self) -> bool {
+        self.system.has_carrier()
+    }
+
     fn status(&self) -> LinkStatus {
         let mut status = self.system.status();
         let mut set = |key: &str, value: String| status.details.insert(key.to_owned(), value);

@@ -94,6 +94,10 @@ impl Netdev for Internal {
         system::status(&self.host, &self.link)
     }
 
+    fn has_carrier(&self) -> bool {
+        self.link.has_carrier()
+    }
+
     fn stats(&self) -> NetdevStats {
         let host = self.host.refresh(&self.link).map(|info| info.stats).unwrap_or_default();
         let errors = self.link.rx_errors.load(Ordering::Relaxed);

@@ -95,6 +95,11 @@ impl Link {
         self.up.load(Ordering::Relaxed)
     }
 
+    /// Whether the device exists and has a carrier, as last reported by the kernel.
+    pub(crate) fn has_carrier(&self) -> bool {
+        !self.is_gone() && self.last.lock().carrier()
+    }
+
     /// Whether frames carry the numbers of their queues to the device's queueing discipline.
     pub(crate) fn has_queues(&self) -> bool {
         self.has_queues.load(Ordering::Relaxed)

@@ -284,6 +284,10 @@ impl Netdev for System {
         status
     }
 
+    fn has_carrier(&self) -> bool {
+        self.link.has_carrier()
+    }
+
     fn stats(&self) -> NetdevStats {
         let mut stats = self.host.refresh(&self.link).map(|info| info.stats).unwrap_or_default();
         let add = |counter: &mut Option<u64>, n: u64| *counter = counter.map(|old| old + n);

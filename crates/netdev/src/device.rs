@@ -90,6 +90,12 @@ pub trait Netdev: Send + Sync + Debug {
     /// The current state of the link.
     fn status(&self) -> LinkStatus;
 
+    /// Whether the link had a carrier at the last change that the device has reported: a device of the kernel is not asked, which may
+    /// wait for other changes of devices.
+    fn has_carrier(&self) -> bool {
+        self.status().carrier
+    }
+
     /// The current counters from the switch's view: received frames are those that came into the switch.
     fn stats(&self) -> NetdevStats;
 

@@ -122,6 +122,10 @@ impl Netdev for Faulty {
         self.inner.status()
     }
 
+    fn has_carrier(&self) -> bool {
+        self.inner.has_carrier()
+    }
+
     fn stats(&self) -> NetdevStats {
         self.inner.stats()
     }

@@ -136,7 +136,7 @@ pub struct OfPort {
 impl OfPort {
     /// Returns true if the port is up, and so is its link.
     pub(crate) fn is_live(&self) -> bool {
-        !self.config.down && self.spec.device.as_ref().is_none_or(|device| device.status().carrier)
+        !self.config.down && self.spec.device.as_ref().is_none_or(|device| device.has_carrier())
     }
 }
 

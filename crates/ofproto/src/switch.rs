@@ -235,6 +235,11 @@ impl Switch {
         self.revalidation.changed(change);
     }
 
+    /// Has the next pass begin without waiting for the end of a burst of changes.
+    pub(crate) fn hurry_changes(&self) {
+        self.revalidation.hurry();
+    }
+
     /// Reports several changes, in their order.
     pub(crate) fn changed_all(&self, changes: Vec<Change>) {
         self.revalidation.changed_all(changes);

@@ -118,6 +118,15 @@ impl Attached {
         let placement =
             Arc::new(Placement { device, port: Mutex::new(Some(port)), options: Mutex::new(options.clone()) });
         dp.placements.0.lock().insert(placement.device.name().to_owned(), Arc::clone(&placement));
+        let (switch, placed) = (Arc::downgrade(&dp.switch), Arc::downgrade(&placement));
+        placement.device.changes().subscribe(Arc::new(move || {
+            let (Some(switch), Some(placement)) = (switch.upgrade(), placed.upgrade()) else { return };
+            // A thread that adds or removes the port at this moment looks at its link afterwards.
+            let port = placement.port.try_lock().and_then(|port| *port);
+            if let Some(port) = port {
+                switch.member_link_changed(port, placement.device.has_carrier());
+            }
+        }));
         Ok(Self {
             placement,
             placements: Arc::clone(&dp.placements),

@@ -10,7 +10,7 @@ mod lb_output;
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
-use base::{BridgePort, MacAddr, Millis, PortNo};
+use base::{BridgePort, DpPort, MacAddr, Millis, PortNo};
 use bond::{Bonds, CommandError, LacpStatus, Link, Published, Settings, Status, View, learning_frame};
 use lb_output::Installed;
 use parking_lot::Mutex;
@@ -92,12 +92,14 @@ impl Machine for BondMachine {
 
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
         let Some(switch) = self.switch.upgrade() else { return };
+        let mut is_changed = false;
         for effect in self.run(&switch, now) {
             match effect {
                 bond::Effect::Log(line) => effects.push(Effect::Log(line)),
                 bond::Effect::Changed { bond, parts } => {
                     parts.iter().for_each(|part| switch.changed(Change::Bond(Arc::clone(&bond), *part)));
                     effects.push(Effect::Status);
+                    is_changed = true;
                 }
                 bond::Effect::Announce { bond } => {
                     let views = self.bonds.published().load();
@@ -108,6 +110,10 @@ impl Machine for BondMachine {
             }
         }
         self.installed.retire(&switch);
+        if is_changed {
+            // Until the pass, flows lead to members that may have failed.
+            switch.hurry_changes();
+        }
     }
 
     fn next_deadline(&self) -> Option<Millis> {
@@ -221,6 +227,27 @@ impl Switch {
     pub(crate) fn members_changed(&self, ports: &BTreeSet<BridgePort>) {
         self.follow_members(ports.iter().copied());
         self.protocols.engine.changed(Protocol::BOND);
+    }
+
+    /// Takes over at once whether the link of a datapath port has a carrier, if the port is a member. Called by the thread that a
+    /// device reports a change to: members fail over without the control thread, which may be busy.
+    pub fn member_link_changed(&self, port: DpPort, carrier: bool) {
+        let Some((bridge, port)) = self.network().ports.get(&port).copied() else { return };
+        let at = BridgePort { bridge, port };
+        let hosted = &self.protocols.bonds;
+        let mut is_changed = false;
+        let mut settings = hosted.settings.lock();
+        for member in settings.values_mut().filter_map(|settings| settings.members.get_mut(&at)) {
+            if member.link.carrier != carrier {
+                member.link.carrier = carrier;
+                hosted.machine.lock().bonds.set_link(at, member.link);
+                is_changed = true;
+            }
+        }
+        drop(settings);
+        if is_changed {
+            self.bonds_changed();
+        }
     }
 
     /// Calls a function with the bonds, for their status.

@@ -132,6 +132,11 @@ impl State {
         self.signal.wake();
     }
 
+    /// Has the next pass begin without waiting for the end of a burst of changes.
+    pub(crate) fn hurry(&self) {
+        self.signal.wake_urgently();
+    }
+
     /// Records several changes, in their order.
     pub(crate) fn changed_all(&self, changes: Vec<Change>) {
         let n = changes.len() as u64;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Extent, PortEdits};
 use ::bond::{LacpStatus, Link, MemberSettings, Mode, Settings as BondSettings};
-use base::BridgePort;
+use base::{BridgePort, DpPort};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The name of the bond of ports 1 and 2.
@@ -67,6 +67,34 @@ fn a_failover_affects_the_flows_of_the_bond_alone() {
     lab.switch.configure_bonds(BTreeMap::new());
     lab.send("br-3", &[frame(3, 9)]);
     assert_eq!(counts(&lab), [0, 0, 0, 1]);
+}
+
+#[test]
+fn a_lost_carrier_is_followed_where_it_is_reported() {
+    let (lab, br) = bonded(Mode::ActiveBackup);
+    let device = |no| match br.port(PortNo(no)).expect("a port").spec.out {
+        PortOut::Device(port) => port,
+        other => panic!("{other:?}"),
+    };
+    let sent = || {
+        lab.switch.pass(Extent::Changes);
+        lab.send("br-3", &[frame(3, 9)]);
+        let [first, second, ..] = counts(&lab);
+        [first, second]
+    };
+    assert_eq!(sent(), [1, 0]);
+    lab.switch.member_link_changed(device(1), false);
+    // A learning frame for the one address, and the frame.
+    assert_eq!(sent(), [0, 2]);
+    // The control thread finds nothing new, and ports that are no members are ignored.
+    configure(&lab, &br, Mode::ActiveBackup, [Link::DOWN, Link::UP]);
+    lab.switch.member_link_changed(device(3), false);
+    lab.switch.member_link_changed(DpPort(99), false);
+    assert_eq!(sent(), [0, 1]);
+    lab.switch.member_link_changed(device(1), true);
+    lab.switch.member_link_changed(device(2), false);
+    assert_eq!(sent(), [2, 0]);
+    assert_eq!(lab.switch.pass(Extent::Full).fixed_up, 0);
 }
 
 #[test]

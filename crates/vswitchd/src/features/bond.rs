@@ -127,7 +127,7 @@ fn of_bridge(bridge: &Bridge) -> impl Iterator<Item = (Arc<str>, Settings)> {
 fn member(bridge: &Bridge, interface: &str) -> Option<(BridgePort, MemberSettings)> {
     let at = bridge.bridge_port(interface)?;
     let port = bridge.running.ofproto.port(at.port)?;
-    let carrier = port.spec.device.as_ref().is_none_or(|device| device.status().carrier);
+    let carrier = port.spec.device.as_ref().is_none_or(|device| device.has_carrier());
     let link = Link { carrier, may_enable: true };
     Some((at, MemberSettings { name: interface.into(), mac: port.spec.mac, link }))
 }
