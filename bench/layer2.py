@@ -21,6 +21,8 @@ BRIDGE = "br0"
 SOURCES = 1000
 DESTINATION_MAC = 2
 MEMBERS = 4
+# Between two looks at the counters of ports, until flows are set up.
+STEADY_S = 0.2
 FEW_GROUPS, MANY_GROUPS = 10, 10_000
 # Targets: cycles of a bond over one port; the rate that sFlow leaves; the rate with many groups beside a few.
 BOND_CYCLES = 10
@@ -86,6 +88,21 @@ def costs_of(found, notes):
     return rows, figures
 
 
+def counts_over(one, seconds):
+    """The counters of ports before and after a time."""
+    before, _ = one.port_counts()
+    time.sleep(seconds)
+    after, _ = one.port_counts()
+    return before, after
+
+
+def has_shares(before, after, ports):
+    """Whether each of the `ports`, sets of numbers with a part of the packets, has sent this part of what port 1 received."""
+    received = after[1][0] - before[1][0]
+    sent = lambda together: sum(after[number][1] - before[number][1] for number in together)
+    return received > 0 and all(abs(sent(together) / received - share) <= 0.05 for together, share in ports)
+
+
 class Measurement:
     """The turns of all cases; their files are in a folder."""
 
@@ -126,18 +143,18 @@ class Measurement:
 
     def counted(self, one, ports):
         """Rate and cost, once all packets leave by `ports`, each by `ports[number]` of them."""
+        # Flows are set up until then, which a busy machine does slowly.
+        try:
+            common.wait_for(lambda: has_shares(*counts_over(one, STEADY_S), ports), "packets to leave by the right ports", 30)
+        except SystemExit as error:
+            raise SystemExit(f"{one.which}: {error}\n{one.switch.log_tail()}") from None
         one.clear_stats()
         start_s = time.monotonic()
-        before, _ = one.port_counts()
-        time.sleep(self.options.seconds)
+        before, after = counts_over(one, self.options.seconds)
         stats = one.stats()
         elapsed_s = time.monotonic() - start_s
-        after, _ = one.port_counts()
-        received = after[1][0] - before[1][0]
-        for together, share in ports:
-            sent = sum(after[number][1] - before[number][1] for number in together)
-            if not received or abs(sent / received - share) > 0.05:
-                raise SystemExit(f"{one.which}: of {received} packets, {sent} left by {together}\n{one.switch.log_tail()}")
+        if not has_shares(before, after, ports):
+            raise SystemExit(f"{one.which}: packets left by other ports: {before}, then {after}\n{one.switch.log_tail()}")
         figures = replay.figures(one.which, stats, elapsed_s)
         return {key: figures[key] for key in ("mpps", "cycles_per_packet")}
 
