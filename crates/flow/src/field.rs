@@ -245,10 +245,11 @@ impl Field {
 
     /// The field of this OXM or NXM header.
     pub fn from_nxm(class: u16, experimenter: u32, number: u8) -> Option<Self> {
-        FIELDS
-            .iter()
-            .find(|f| f.nxm.iter().any(|n| n.class == class && n.experimenter == experimenter && n.number == number))
-            .map(|f| f.id)
+        static BY_NXM: LazyLock<HashMap<(u16, u32, u8), Field>> = LazyLock::new(|| {
+            let of_field = |f: &FieldInfo| f.nxm.iter().map(|n| ((n.class, n.experimenter, n.number), f.id)).collect::<Vec<_>>();
+            FIELDS.iter().flat_map(of_field).collect()
+        });
+        BY_NXM.get(&(class, experimenter, number)).copied()
     }
 
     /// The 32-bit register `n`, if it exists.
