@@ -246,7 +246,8 @@ impl Field {
     /// The field of this OXM or NXM header.
     pub fn from_nxm(class: u16, experimenter: u32, number: u8) -> Option<Self> {
         static BY_NXM: LazyLock<HashMap<(u16, u32, u8), Field>> = LazyLock::new(|| {
-            let of_field = |f: &FieldInfo| f.nxm.iter().map(|n| ((n.class, n.experimenter, n.number), f.id)).collect::<Vec<_>>();
+            let of_field =
+                |f: &FieldInfo| f.nxm.iter().map(|n| ((n.class, n.experimenter, n.number), f.id)).collect::<Vec<_>>();
             FIELDS.iter().flat_map(of_field).collect()
         });
         BY_NXM.get(&(class, experimenter, number)).copied()

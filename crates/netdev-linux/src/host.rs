@@ -16,7 +16,7 @@ use rustix::fs::fstat;
 use crate::abilities::FeatureQuery;
 use crate::ethtool::Ethtool;
 use crate::explain::Needed;
-use crate::link::{Link, Location};
+use crate::link::{Heard, Link, Location};
 use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
 use crate::worker::Worker;
 use crate::{Internal, System, sys};
@@ -129,7 +129,7 @@ impl HostState {
         let Location { namespace, ifindex } = link.location();
         match self.netlink.link_in(namespace, Which::Index(ifindex)) {
             Ok(info) => {
-                self.heard(link, &info);
+                self.heard(link, &info, Heard::Asked);
                 link.last().map(|last| if last.name == info.name { info } else { last })
             }
             Err(e) => {
@@ -144,12 +144,12 @@ impl HostState {
     }
 
     /// Handles the state that the kernel reports for the device at a link's location.
-    fn heard(&self, link: &Link, info: &LinkInfo) {
+    fn heard(&self, link: &Link, info: &LinkInfo, heard: Heard) {
         // A moved tap may be renamed afterwards, so a different name may belong to the new location.
         if link.tap().is_some() && link.last().is_some_and(|last| last.name != info.name) {
             self.missed(link);
         } else {
-            link.update(info);
+            link.update(info, heard);
         }
     }
 
@@ -216,7 +216,7 @@ impl HostState {
     fn take(&self, namespace: Option<i32>, event: &Event) {
         let at = |info: &LinkInfo| self.live(Some(Location { namespace, ifindex: info.ifindex }));
         match event {
-            Event::Link(info) => at(info).iter().for_each(|link| self.heard(link, info)),
+            Event::Link(info) => at(info).iter().for_each(|link| self.heard(link, info, Heard::Reported)),
             Event::Gone(info) => at(info).iter().for_each(|link| self.missed(link)),
             Event::Answer { .. } | Event::Namespace(_) => {}
         }

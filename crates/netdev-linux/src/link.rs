@@ -30,6 +30,15 @@ pub(crate) struct Link {
     pub(crate) changes: Changes,
 }
 
+/// How the state of a device became known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// Some thread asked for it, which may hold locks.
+    Asked,
+    /// The kernel reported it to the thread that follows the kernel.
+    Reported,
+}
+
 /// Where a device is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Location {
@@ -77,7 +86,7 @@ impl Link {
     /// Records that the device was moved to another namespace, or back, with state `info`.
     pub(crate) fn moved(&self, location: Location, info: &LinkInfo) {
         *self.location.lock() = location;
-        self.update(info);
+        self.update(info, Heard::Asked);
     }
 
     /// Whether the device was deleted, renamed, or moved to another namespace.
@@ -114,9 +123,9 @@ impl Link {
         self.link_resets.load(Ordering::Relaxed)
     }
 
-    /// Updates the state and notifies the listeners if it differs. A tap that was moved to another namespace may have
-    /// any name.
-    pub(crate) fn update(&self, info: &LinkInfo) {
+    /// Updates the state and notifies the listeners if it differs, those of reports before them if the kernel has reported it. A tap
+    /// that was moved to another namespace may have any name.
+    pub(crate) fn update(&self, info: &LinkInfo, heard: Heard) {
         if info.name != self.name && self.location().namespace.is_none() {
             self.set_gone();
             return;
@@ -131,6 +140,9 @@ impl Link {
             last.clone_from(info);
             changed
         };
+        if heard == Heard::Reported {
+            self.changes.report();
+        }
         if changed {
             self.changes.notify();
         }

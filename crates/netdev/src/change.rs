@@ -17,6 +17,7 @@ pub type Listener = Arc<dyn Fn() + Send + Sync>;
 pub struct Changes {
     seq: AtomicU64,
     listeners: Mutex<Vec<Listener>>,
+    of_reports: Mutex<Vec<Listener>>,
 }
 
 impl Changes {
@@ -28,6 +29,19 @@ impl Changes {
     /// Calls `listener` after each change, for the lifetime of the device.
     pub fn subscribe(&self, listener: Listener) {
         self.listeners.lock().push(listener);
+    }
+
+    /// Calls `listener` for each report of the kernel about the device, before other listeners hear of it, on the thread that follows
+    /// the kernel. This thread holds no lock then, so that the listener may do what follows from a change at once. Devices that
+    /// are not the kernel's never call it.
+    pub fn subscribe_to_reports(&self, listener: Listener) {
+        self.of_reports.lock().push(listener);
+    }
+
+    /// Calls the listeners to reports of the kernel. The caller must not hold a lock.
+    pub fn report(&self) {
+        let listeners = self.of_reports.lock().clone();
+        listeners.iter().for_each(|listener| listener());
     }
 
     /// Counts a change and calls the listeners.
@@ -61,5 +75,12 @@ mod tests {
         changes.notify();
         changes.notify();
         assert_eq!((changes.seq(), heard.load(Ordering::Relaxed)), (2, 2));
+        let ear = heard.clone();
+        changes.subscribe_to_reports(Arc::new(move || {
+            ear.fetch_add(10, Ordering::Relaxed);
+        }));
+        changes.report();
+        changes.notify();
+        assert_eq!((changes.seq(), heard.load(Ordering::Relaxed)), (3, 13));
     }
 }

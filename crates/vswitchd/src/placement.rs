@@ -119,11 +119,9 @@ impl Attached {
             Arc::new(Placement { device, port: Mutex::new(Some(port)), options: Mutex::new(options.clone()) });
         dp.placements.0.lock().insert(placement.device.name().to_owned(), Arc::clone(&placement));
         let (switch, placed) = (Arc::downgrade(&dp.switch), Arc::downgrade(&placement));
-        placement.device.changes().subscribe(Arc::new(move || {
+        placement.device.changes().subscribe_to_reports(Arc::new(move || {
             let (Some(switch), Some(placement)) = (switch.upgrade(), placed.upgrade()) else { return };
-            // A thread that adds or removes the port at this moment looks at its link afterwards.
-            let port = placement.port.try_lock().and_then(|port| *port);
-            if let Some(port) = port {
+            if let Some(port) = placement.port() {
                 switch.member_link_changed(port, placement.device.has_carrier());
             }
         }));

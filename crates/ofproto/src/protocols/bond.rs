@@ -8,7 +8,7 @@
 
 mod lb_output;
 
-use crate::revalidate::Change;
+use crate::revalidate::{Change, Extent};
 use crate::switch::Switch;
 use base::{BridgePort, DpPort, MacAddr, Millis, PortNo};
 use bond::{Bonds, CommandError, LacpStatus, Link, Published, Settings, Status, View, learning_frame};
@@ -229,8 +229,9 @@ impl Switch {
         self.protocols.engine.changed(Protocol::BOND);
     }
 
-    /// Takes over at once whether the link of a datapath port has a carrier, if the port is a member. Called by the thread that a
-    /// device reports a change to: members fail over without the control thread, which may be busy.
+    /// Takes over at once whether the link of a datapath port has a carrier, if the port is a member, and translates flows again that
+    /// led to it. Called by the thread that the kernel reports changes to, which must not hold a lock: members fail over without the
+    /// control thread and the revalidator, for which a busy processor may have no time yet.
     pub fn member_link_changed(&self, port: DpPort, carrier: bool) {
         let Some((bridge, port)) = self.network().ports.get(&port).copied() else { return };
         let at = BridgePort { bridge, port };
@@ -247,6 +248,7 @@ impl Switch {
         drop(settings);
         if is_changed {
             self.bonds_changed();
+            self.pass(Extent::Changes);
         }
     }
 
