@@ -21,6 +21,9 @@ use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
 use crate::worker::Worker;
 use crate::{Internal, System, sys};
 
+/// The niceness of the thread that follows the kernel, relative to other threads.
+const NICENESS: i32 = -20;
+
 /// The kernel's devices. A process needs one; its thread waits for link changes.
 #[derive(Debug)]
 pub struct Linux {
@@ -187,6 +190,8 @@ impl HostState {
     }
 
     fn watch(&self, monitor: &Monitor) {
+        // Traffic is lost until a change has been followed, which takes little time. Without the privilege, the thread has its turn later.
+        let _ = rustix::process::nice(NICENESS);
         while !self.stop.load(Ordering::Acquire) {
             let fd = monitor.fd();
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
