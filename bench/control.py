@@ -224,6 +224,17 @@ def rows_of_port(name, kind="dummy", **columns):
     return [interface, {"op": "insert", "table": "Port", "row": row, "uuid-name": f"p_{name}"}], ["named-uuid", f"p_{name}"]
 
 
+def rows_of_ports(bridge, ports):
+    """The operations that insert ports, each with its name, type and more columns of its interface, into a bridge."""
+    operations, references = [], []
+    for name, kind, columns in ports:
+        rows, reference = rows_of_port(name, kind, **columns)
+        operations += rows
+        references.append(reference)
+    mutations = [["ports", "insert", ["set", references]]]
+    return [*operations, {"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]], "mutations": mutations}]
+
+
 def rows_of_bridge(name, n):
     """The operations that insert a bridge with its local port and `n` others."""
     operations, references = rows_of_port(name, "internal")

@@ -54,16 +54,11 @@ def measure(options):
 def add_links(one):
     """Adds both ends of all links in one transaction."""
     operations = []
+    bfd = ["map", [["enable", "true"], ["min_rx", str(INTERVAL_MS)], ["min_tx", str(INTERVAL_MS)]]]
     for at, bridge in enumerate(BRIDGES):
-        references = []
-        for number in range(LINKS):
-            bfd = {"enable": "true", "min_rx": str(INTERVAL_MS), "min_tx": str(INTERVAL_MS)}
-            columns = {"options": ["map", [["peer", name(1 - at, number)]]], "bfd": ["map", list(bfd.items())]}
-            rows, reference = control.rows_of_port(name(at, number), "patch", **columns)
-            operations += rows
-            references.append(reference)
-        mutations = [["ports", "insert", ["set", references]]]
-        operations.append({"op": "mutate", "table": "Bridge", "where": [["name", "==", bridge]], "mutations": mutations})
+        peer = lambda number: ["map", [["peer", name(1 - at, number)]]]
+        ports = [(name(at, number), "patch", {"options": peer(number), "bfd": bfd}) for number in range(LINKS)]
+        operations += control.rows_of_ports(bridge, ports)
     with contextlib.closing(control.Database(one.switch.dir / "db.sock")) as database:
         database.transact(*operations)
 

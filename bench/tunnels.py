@@ -210,14 +210,8 @@ def switch(which, kind, tunnels, flow_based=False):
 def add_ports(one, kind, ports):
     """Adds tunnel ports to OVERLAY, and waits until the switch has all of them. (`ovs-vsctl add-port` for each of many would take
     most of the time itself.)"""
-    operations, references = [], []
-    for name, number, options in ports:
-        columns = {"ofport_request": number, "options": ["map", list(options.items())]}
-        rows, reference = control.rows_of_port(name, kind.name, **columns)
-        operations += rows
-        references.append(reference)
-    mutations = [["ports", "insert", ["set", references]]]
-    operations.append({"op": "mutate", "table": "Bridge", "where": [["name", "==", OVERLAY]], "mutations": mutations})
+    columns = lambda number, options: {"ofport_request": number, "options": ["map", list(options.items())]}
+    operations = control.rows_of_ports(OVERLAY, [(name, kind.name, columns(number, options)) for name, number, options in ports])
     with contextlib.closing(control.Database(one.switch.dir / "db.sock")) as database:
         database.transact(*operations)
     one.switch("ovs-vsctl", f"--timeout={PORTS_S}", "set", "Open_vSwitch", ".", "external_ids:tunnels=added")

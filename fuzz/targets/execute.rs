@@ -29,7 +29,7 @@ fn bench() -> Bench {
         datapath.port_add(near, None).expect("a free number");
         far.push(end.open_rx(0).expect("a queue"));
     }
-    // Buckets of the three ports, of one that does not exist, and of none.
+    // The buckets name each of the three ports, a port that does not exist, and no port.
     let port = |bucket: usize| (bucket % 5 < 4).then_some(DpPort((bucket % 5) as u32));
     datapath.bond_set(
         BondId(1),

@@ -33,7 +33,7 @@ pub(crate) struct Link {
 /// How the state of a device became known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// Some thread asked for it, which may hold locks.
+    /// A thread asked the kernel for it. This thread may hold locks.
     Asked,
     /// The kernel reported it to the thread that follows the kernel.
     Reported,
@@ -123,8 +123,8 @@ impl Link {
         self.link_resets.load(Ordering::Relaxed)
     }
 
-    /// Updates the state and notifies the listeners if it differs, those of reports before them if the kernel has reported it. A tap
-    /// that was moved to another namespace may have any name.
+    /// Updates the state, and notifies the listeners if it differs. If the kernel has reported the state, the listeners to reports are
+    /// called before, in any case. A tap that was moved to another namespace may have any name.
     pub(crate) fn update(&self, info: &LinkInfo, heard: Heard) {
         if info.name != self.name && self.location().namespace.is_none() {
             self.set_gone();

@@ -31,8 +31,8 @@ impl Changes {
         self.listeners.lock().push(listener);
     }
 
-    /// Calls `listener` for each report of the kernel about the device, before other listeners hear of it, on the thread that follows
-    /// the kernel. This thread holds no lock then, so that the listener may do what follows from a change at once. Devices that
+    /// Calls `listener` for each report of the kernel about the device, before the other listeners, on the thread that receives the
+    /// reports. This thread holds no lock meanwhile, so that the listener may carry out the consequences of a change itself. Devices that
     /// are not the kernel's never call it.
     pub fn subscribe_to_reports(&self, listener: Listener) {
         self.of_reports.lock().push(listener);

@@ -90,8 +90,8 @@ pub trait Netdev: Send + Sync + Debug {
     /// The current state of the link.
     fn status(&self) -> LinkStatus;
 
-    /// Whether the link had a carrier at the last change that the device has reported: a device of the kernel is not asked, which may
-    /// wait for other changes of devices.
+    /// Whether the link had a carrier according to the last report about the device. Unlike [`Netdev::status`], this does not ask the
+    /// kernel, which answers only after changes of other devices in progress.
     fn has_carrier(&self) -> bool {
         self.status().carrier
     }

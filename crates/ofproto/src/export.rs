@@ -15,8 +15,9 @@ mod worker;
 
 pub use netflow::NetflowSettings;
 pub use sflow::SflowSettings;
-use std::time::Duration;
 pub(crate) use worker::ExportWorker;
+
+use std::time::Duration;
 
 /// How long a thread of exporters rests when it has done its jobs. Meanwhile packet threads need not wake it, which would cost them
 /// more than the rest of a sample.

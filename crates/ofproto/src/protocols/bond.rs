@@ -229,9 +229,9 @@ impl Switch {
         self.protocols.engine.changed(Protocol::BOND);
     }
 
-    /// Takes over at once whether the link of a datapath port has a carrier, if the port is a member, and translates flows again that
-    /// led to it. Called by the thread that the kernel reports changes to, which must not hold a lock: members fail over without the
-    /// control thread and the revalidator, for which a busy processor may have no time yet.
+    /// Takes over at once whether the link of a datapath port has a carrier, if the port is a member, and translates the flows
+    /// again that depend on the bond. The thread that receives the kernel's reports calls this without holding a lock: a failover then does
+    /// not wait until a busy processor runs the control thread or the revalidator.
     pub fn member_link_changed(&self, port: DpPort, carrier: bool) {
         let Some((bridge, port)) = self.network().ports.get(&port).copied() else { return };
         let at = BridgePort { bridge, port };
