@@ -129,8 +129,7 @@ impl Encoder {
             Action::SetL4Dst(port) => self.set_port(out, 10, *port, [Field::TcpDst, Field::UdpDst, Field::SctpDst]),
             Action::SetField { field, value, mask } => self.set_field(out, *field, *value, *mask),
             Action::SetTunOption(option) => {
-                let standard = self.version >= Version::V12 && option.mask().is_none();
-                set_option(out, option, standard || self.version >= Version::V15);
+                set_option(out, option, self.version, Version::V12);
             }
             Action::RegLoad { dst, value } => reg_load(out, *dst, *value, self.version),
             Action::CopyField { src, dst } if matches!(self.version, Version::V13 | Version::V14) => {
@@ -442,14 +441,24 @@ fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, vers
 
 /// Appends `set_field` of a tunnel option, as OpenFlow's own action or Nicira's. Unlike a match, it has as many bytes as the
 /// value needs.
-fn set_option(out: &mut Writer, option: &TunOption, is_standard: bool) {
-    let body = |b: &mut Writer| nxm::put_option(b, option, 0);
+/// Appends the action that sets an option. It has OpenFlow's form since 1.5, and since version `plain_since` without a mask; a mask
+/// of all bits that the switch maps the option to is left out.
+fn set_option(out: &mut Writer, option: &TunOption, version: Version, plain_since: Version) {
+    let mapped = out.option_lengths().of(option.field()).unwrap_or(0);
+    let covers_all = |mask: &[u8]| mask.len() == mapped && mask.iter().all(|byte| *byte == 0xff);
+    let plain = option.mask().is_some_and(covers_all).then(|| TunOption::new(option.field(), option.value(), None));
+    let (option, len) = match &plain {
+        Some(Some(plain)) => (plain, mapped),
+        _ => (option, 0),
+    };
+    let body = |b: &mut Writer| nxm::put_option(b, option, len);
+    let is_standard = version >= if option.mask().is_none() { plain_since } else { Version::V15 };
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
 }
 
 fn reg_load(out: &mut Writer, dst: Subfield, value: u128, version: Version) {
     if let Some(option) = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.to_be_bytes()) {
-        return set_option(out, &option, version >= Version::V15);
+        return set_option(out, &option, version, Version::V15);
     }
     let shifted = value.checked_shl(dst.offset.into()).unwrap_or(0);
     // A load names bits: it needs no mask only if it covers all the bits that the field has on the wire.

@@ -1,0 +1,309 @@
+"""OVN over the switches and databases under test: the central half, chassis in a simulated underlay, and what all of them show.
+
+Chassis have dummy datapaths; sockets join their underlay bridges to one switch, the underlay. OVN's own programs are those of
+Debian, whoever made the databases and switches.
+"""
+
+import json
+import re
+import signal
+import subprocess
+
+import pcap
+from databases import DatabaseServer, plain
+from switch import run
+from waiting import until
+
+# Addresses that OVN otherwise chooses by chance.
+OPTIONS = {"mac_prefix": "0a:00:00", "svc_monitor_mac": "0a:00:00:ff:ff:01", "svc_monitor_mac_dst": "0a:00:00:ff:ff:02"}
+# OpenFlow ports below are those of tunnels, which the switch numbers.
+FIRST_VIF = 100
+
+
+class Process:
+    """One of OVN's daemons, in the foreground, with a log file."""
+
+    def __init__(self, program, words, directory, environment, prefix=()):
+        self.name = program.name
+        self.log = directory / f"{self.name}.log"
+        self.control = directory / f"{self.name}.ctl"
+        self.words = [*prefix, program, *words, f"--log-file={self.log}", f"--unixctl={self.control}", "-vconsole:off"]
+        self.environment = environment
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [str(word) for word in self.words], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def kill(self, with_signal=signal.SIGKILL):
+        """Ends the process and waits until it is gone."""
+        self.process.send_signal(with_signal)
+        self.process.wait(timeout=60)
+        self.process = None
+
+    def stop(self):
+        """Ends the process, if it was started, and returns what was wrong with it until then."""
+        if self.process is None:
+            return []
+        code = self.process.poll()
+        if code is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.process = None
+        return [] if code is None else [f"{self.name} ended with {code}: {self.log.read_text(errors='replace')[-2000:]}"]
+
+
+class Central:
+    """The northbound and the southbound database on one server, and northd between them."""
+
+    def __init__(self, programs, peers, directory):
+        schemas = [peers.parent / f"usr/share/ovn/ovn-{which}.ovsschema" for which in ("nb", "sb")]
+        assert (peers / "ovn-northd").exists(), f"no ovn-northd in {peers}: run tests/peers/unpack.sh DIR ovn first"
+        self.server = DatabaseServer(programs, peers, directory, schemas)
+        self.peers = peers
+        databases = [f"--ovn{which}-db={self.server.remote}" for which in ("nb", "sb")]
+        self.northd = Process(peers / "ovn-northd", databases, directory, self.server.environment)
+
+    def start(self):
+        self.server.start()
+        self.nbctl("init", "--", "set", "NB_Global", ".", *(f'options:{name}="{value}"' for name, value in OPTIONS.items()))
+        self.northd.start()
+
+    def _run(self, program, *words, **options):
+        return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options).out.rstrip("\n")
+
+    def nbctl(self, *words, **options):
+        return self._run("ovn-nbctl", *words, **options)
+
+    def sbctl(self, *words, **options):
+        return self._run("ovn-sbctl", *words, **options)
+
+    def sync(self):
+        """Waits until the southbound database and all chassis have the northbound database's contents."""
+        self.nbctl("--wait=hv", "sync")
+
+    def trace(self, datapath, flow):
+        """The part of ovn-trace's output that says where a packet goes."""
+        words = [self.peers / "ovn-trace", "--timeout=60", f"--db={self.server.remote}", "--minimal", datapath, flow]
+        text = run(words, env=self.server.environment).out
+        return [line for line in text.splitlines() if not line.startswith("#")]
+
+    def stop(self):
+        wrong = self.northd.stop()
+        self.server.stop()
+        return wrong
+
+
+class Chassis:
+    """A hypervisor: a switch with `br-phys` and `br-int`, and ovn-controller."""
+
+    def __init__(self, network, number):
+        self.network = network
+        self.number = number
+        self.name = f"hv{number}"
+        self.address = f"192.168.0.{number}"
+        self.mac = f"aa:bb:cc:00:00:{number:02x}"
+        self.switch = network.making.switch(start=False, maker=network.maker)
+        self.vifs = {}
+        environment = dict(self.switch.environment)
+        environment |= {f"OVN_{what}DIR": str(self.switch.directory) for what in ("RUN", "LOG", "DB", "SYSCONF")}
+        self.controller = Process(
+            network.making.peers / "ovn-controller",
+            [f"unix:{self.switch.socket}"],
+            self.switch.directory,
+            environment,
+            prefix=self.switch.inside([]),
+        )
+
+    def start(self, encapsulation="geneve", **settings):
+        """Starts the daemons; `settings` are further external_ids of the database's Open_vSwitch row."""
+        one = self.switch
+        one.create_database()
+        one.start_database()
+        one.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"external_ids:system-id={self.name}")
+        one.start_switch("--enable-dummy=system", "--disable-system")
+        one.vsctl(
+            *["add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
+            *["--", "add-br", "br-int", "--", "set", "bridge", "br-int", "fail-mode=secure", "other_config:disable-in-band=true"],
+        )
+        self.network.cable(self)
+        one.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
+        one.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+        words = {"ovn-remote": self.network.central.server.remote, "ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
+        words |= {"hostname": self.name, **{name.replace("_", "-"): value for name, value in settings.items()}}
+        one.vsctl("set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items()))
+        self.controller.start()
+
+    def add_vif(self, port, number=None):
+        """Plugs a dummy device in for the logical port, which then is bound here."""
+        number = number or len(self.vifs) + 1
+        name = f"vif{self.number}{number}"
+        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
+        self.switch.vsctl(
+            *["add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"],
+            *[f"ofport_request={FIRST_VIF + number}", *files],
+        )
+        self.vifs[port] = name
+        self.network.places[port] = self
+
+    def file(self, name, which):
+        return self.switch.directory / f"{name}-{which}.pcap"
+
+    def receive(self, port, *frames):
+        """The device of the logical port receives frames."""
+        self.switch.appctl("netdev-dummy/receive", self.vifs[port], *[bytes(frame).hex() for frame in frames])
+
+    def sent(self, port):
+        """All frames that the device of the logical port has sent so far."""
+        return pcap.packets(self.file(self.vifs[port], "tx"))
+
+    def flows(self, bridge="br-int"):
+        """The flows of a bridge in a form that is the same in equal networks."""
+        return sorted(filter(None, map(self._normal, self.switch.flows(bridge))))
+
+    def _normal(self, line):
+        # Cookies are parts of UUIDs; the zones of connection tracking are chosen in an order that nothing determines.
+        line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
+        line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
+        return re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+
+    def stop(self):
+        return self.controller.stop()
+
+
+class Network:
+    """Central, underlay and chassis, with the databases and switches of one maker: ours, or those of Debian with `maker`."""
+
+    def __init__(self, making, maker=None):
+        self.making = making
+        self.maker = maker
+        self.chassis = {}
+        # The chassis of each logical port that is plugged in.
+        self.places = {}
+        directory = making.tmp_path_factory.mktemp("central")
+        self.central = Central(maker or making.programs, making.peers, directory)
+        self.underlay = making.switch(start=False, maker=maker)
+
+    def start(self, chassis=2, **settings):
+        self.central.start()
+        one = self.underlay
+        one.create_database()
+        one.start_database()
+        one.vsctl("--no-wait", "init")
+        one.start_switch("--enable-dummy=system", "--disable-system")
+        one.vsctl("add-br", "n1")
+        for number in range(1, chassis + 1):
+            self.add_chassis(number, **settings)
+        self.introduce()
+        return self
+
+    def introduce(self):
+        """Tells all chassis the addresses of all others: Open vSwitch drops packets until it has learned them."""
+        for one in self.chassis.values():
+            for other in self.chassis.values():
+                if one is not other:
+                    one.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
+
+    def add_chassis(self, number, **settings):
+        chassis = Chassis(self, number)
+        self.chassis[chassis.name] = chassis
+        chassis.start(**settings)
+        return chassis
+
+    def cable(self, chassis):
+        """Joins a chassis's underlay bridge to the underlay."""
+        socket = self.underlay.directory / f"{chassis.name}.cable"
+        self.underlay.vsctl(
+            *["add-port", "n1", chassis.name, "--", "set", "interface", chassis.name, f"options:pstream=punix:{socket}"],
+            f"ofport_request={chassis.number}",
+        )
+        chassis.switch.vsctl(
+            *["add-port", "br-phys", "uplink", "--", "set", "interface", "uplink", f"options:stream=unix:{socket}"],
+            *[f"options:tx_pcap={chassis.file('uplink', 'tx')}", "ofport_request=1"],
+        )
+
+    def nbctl(self, *words, **options):
+        return self.central.nbctl(*words, **options)
+
+    def sbctl(self, *words, **options):
+        return self.central.sbctl(*words, **options)
+
+    def receive(self, port, *frames):
+        self.places[port].receive(port, *frames)
+
+    def sent(self, port):
+        return self.places[port].sent(port)
+
+    def settle(self):
+        """Waits until all logical ports that are plugged in are up, and all chassis have what the databases say."""
+        for port in self.places:
+            until(lambda port=port: self.is_up(port), f"{port} up")
+        self.central.sync()
+
+    def is_up(self, port):
+        return self.sbctl("--bare", "--columns=up", "find", "Port_Binding", f"logical_port={port}").strip() == "true"
+
+    # What a network shows. Equal networks show equal values: UUIDs, times and numbers that are chosen by chance are left out.
+
+    def bindings(self):
+        """The bindings of ports, {port: (type, chassis, up, tunnel key)}."""
+        names = dict(self._rows("Chassis", "_uuid", "name"))
+        rows = self._rows("Port_Binding", "logical_port", "type", "chassis", "up", "tunnel_key")
+        return {port: (kind, names.get(chassis), up, key) for port, kind, chassis, up, key in rows}
+
+    def mac_bindings(self):
+        return sorted(self._rows("MAC_Binding", "logical_port", "ip", "mac"))
+
+    def _rows(self, table, *columns):
+        """The rows of a southbound table as tuples of text."""
+        words = ["--format=json", f"--columns={','.join(columns)}", "list", table]
+        shown = json.loads(self.sbctl(*words))
+        order = [shown["headings"].index(column) for column in columns]
+        return [tuple(text_of(plain(row[at])) for at in order) for row in shown["data"]]
+
+    def connections(self, chassis):
+        """The connections that a chassis tracks, without zones and times."""
+        text = self.chassis[chassis].switch.appctl("dpctl/dump-conntrack")
+        return sorted(re.sub(r",?(zone|timeout|id)=\d+", "", line) for line in text.splitlines())
+
+    def shown(self):
+        """All of these, and all flows."""
+        found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings()}
+        for name, chassis in self.chassis.items():
+            found[f"flows of {name}"] = chassis.flows()
+            found[f"connections of {name}"] = self.connections(name)
+            found[f"frames of {name}"] = {port: [frame.hex() for frame in chassis.sent(port)] for port in chassis.vifs}
+        return found
+
+    def stop(self):
+        wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]
+        wrong += self.central.stop()
+        assert not wrong, "\n".join(wrong)
+
+
+def text_of(value):
+    match value:
+        case str():
+            return value
+        case ["uuid", uuid]:
+            return uuid
+    return json.dumps(value)
+
+
+def difference(ours, theirs):
+    """What two networks show differently, as text; empty if nothing."""
+    lines = []
+    for title in sorted(ours.keys() | theirs.keys()):
+        mine, other = ours.get(title), theirs.get(title)
+        if mine == other:
+            continue
+        if isinstance(mine, list):
+            more, less = ([line for line in a if line not in b] for a, b in ((mine, other), (other, mine)))
+        else:
+            more, less = ([f"{key}: {value}" for key, value in a.items() if b.get(key) != value] for a, b in ((mine, other), (other, mine)))
+        lines += [title, *(f"  ours:   {line}" for line in more), *(f"  theirs: {line}" for line in less)]
+    return "\n".join(map(str, lines))
