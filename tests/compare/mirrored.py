@@ -140,9 +140,10 @@ def main():
     subprocess.run([args.binary, "links", links], check=True, capture_output=True)
     clients, schemas = (args.peers / "bin").resolve(), (args.peers / "usr/share/openvswitch").resolve()
     switches = [Switch(clients, clients, schemas), Switch(clients, links, schemas)]
+    numbers = [args.case] if args.case is not None else range(args.cases)
     wrong = traces = 0
     try:
-        for number in [args.case] if args.case is not None else range(args.cases):
+        for number in numbers:
             rng = random.Random(f"{args.seed} {number}")
             case = draw(rng)
             for switch in switches:
@@ -161,7 +162,7 @@ def main():
         for switch in switches:
             switch.end()
         shutil.rmtree(links, ignore_errors=True)
-    print(f"mirrored: {traces} traces of random frames, {wrong} cases differ")
+    print(f"mirrored: {len(numbers) - wrong} passed, {wrong} failed ({traces} traces of random frames)")
     return wrong > 0
 
 

@@ -447,11 +447,8 @@ fn set_option(out: &mut Writer, option: &TunOption, version: Version, plain_sinc
     let mapped = out.option_lengths().of(option.field()).unwrap_or(0);
     let covers_all = |mask: &[u8]| mask.len() == mapped && mask.iter().all(|byte| *byte == 0xff);
     let plain = option.mask().is_some_and(covers_all).then(|| TunOption::new(option.field(), option.value(), None));
-    let (option, len) = match &plain {
-        Some(Some(plain)) => (plain, mapped),
-        _ => (option, 0),
-    };
-    let body = |b: &mut Writer| nxm::put_option(b, option, len);
+    let option = plain.as_ref().and_then(Option::as_ref).unwrap_or(option);
+    let body = |b: &mut Writer| nxm::put_option(b, option, 0);
     let is_standard = version >= if option.mask().is_none() { plain_since } else { Version::V15 };
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
 }
