@@ -152,7 +152,6 @@ impl<'a> Executor<'a> {
         match todo {
             Todo::Output(port) => self.run_output(packets, *port),
             Todo::Run(actions) | Todo::Track(actions) => self.run(packets, actions),
-            Todo::RunApart(actions) => self.run(packets, actions),
         }
     }
 

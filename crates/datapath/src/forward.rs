@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use tunnel::header::Hit;
 
 use crate::execute::{Context, Executor, recirculate};
-use crate::group::{Adds, Groups, Todo};
+use crate::group::{Adds, Groups, Held, Todo};
 use crate::input::{self, Key, Keys};
 use crate::last_flow::LastFlow;
 use crate::megaflow::{Found, Megaflow};
@@ -74,6 +74,7 @@ pub(crate) struct Forwarder {
     keys_kept: usize,
     /// Packets by list of actions.
     lists: Vec<Batch>,
+    held: Held,
     misses: Batch,
     /// Bitmap of the positions of these packets in the batch.
     missed: u32,
@@ -105,6 +106,7 @@ impl Forwarder {
             keys: Box::new(Keys::new()),
             keys_kept: 0,
             lists: Vec::new(),
+            held: Held::default(),
             misses: Batch::new(),
             missed: 0,
             one: Batch::new(),
@@ -442,9 +444,12 @@ impl Forwarder {
             }
         };
         if groups.calls_above() {
-            let todo = groups.todo_kept();
+            let mut held = std::mem::take(&mut self.held);
+            let todo = groups.todo_held(&mut held);
             drop(reader);
             run(&todo, None);
+            drop(todo);
+            self.held = held;
         } else {
             {
                 let todo = if encapsulated { SmallVec::new() } else { groups.todo() };

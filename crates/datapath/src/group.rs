@@ -76,8 +76,31 @@ pub(crate) enum Todo<'a> {
     /// The list of a flow that sends packets through the tracker to another look-up: they may take the shortcut
     /// ([`crate::shortcut`]).
     Track(&'a [DpAction]),
-    /// A list that contains upcalls, which may wait for a thread that waits for all readers.
-    RunApart(DpActions),
+}
+
+/// Lists that a thread holds so that they stay after the reader of the flows is dropped. They are kept from batch to batch: taking a
+/// list writes its reference count, which all threads that take it share.
+#[derive(Debug, Default)]
+pub(crate) struct Held(Vec<DpActions>);
+
+impl Held {
+    /// Lists that are kept for the next batch, at most: they are searched, and an unused one keeps its memory.
+    const MAX: usize = 8;
+
+    /// Begins a batch.
+    fn begin(&mut self) {
+        if self.0.len() > Self::MAX {
+            self.0.clear();
+        }
+    }
+
+    /// Holds a list, and returns its place.
+    fn hold(&mut self, list: &DpActions) -> usize {
+        self.0.iter().position(|held| Arc::ptr_eq(held, list)).unwrap_or_else(|| {
+            self.0.push(Arc::clone(list));
+            self.0.len() - 1
+        })
+    }
 }
 
 impl<'a> Todo<'a> {
@@ -88,14 +111,6 @@ impl<'a> Todo<'a> {
             Some(port) => Self::Output(port),
             None if flow.is_tracking => Self::Track(&flow.actions),
             None => Self::Run(&flow.actions),
-        }
-    }
-
-    /// The actions of a flow, valid after the reader is dropped.
-    pub(crate) fn kept(flow: &Megaflow) -> Todo<'static> {
-        match flow.output {
-            Some(port) => Todo::Output(port),
-            None => Todo::RunApart(Arc::clone(&flow.actions)),
         }
     }
 }
@@ -216,7 +231,7 @@ impl<'a> Groups<'a> {
         self.flows().map(|flow| Todo::of(flow)).collect()
     }
 
-    /// Returns true if some actions contain upcalls: then the reader must be dropped first, and [`Groups::todo_kept`]
+    /// Returns true if some actions contain upcalls: then the reader must be dropped first, and [`Groups::todo_held`]
     /// gives the actions.
     #[inline]
     pub(crate) fn calls_above(&self) -> bool {
@@ -224,9 +239,15 @@ impl<'a> Groups<'a> {
     }
 
     /// As [`Groups::todo`], but valid after the reader is dropped.
-    #[cold]
-    pub(crate) fn todo_kept(&self) -> SmallVec<[Todo<'static>; 4]> {
-        self.flows().map(|flow| Todo::kept(flow)).collect()
+    pub(crate) fn todo_held<'h>(&self, held: &'h mut Held) -> SmallVec<[Todo<'h>; 4]> {
+        held.begin();
+        let places: SmallVec<[usize; BATCH_MAX]> = self.flows().map(|flow| held.hold(&flow.actions)).collect();
+        let held = &held.0;
+        let of = |(flow, at): (&Arc<Megaflow>, usize)| match flow.output {
+            Some(port) => Todo::Output(port),
+            None => Todo::Run(&held[at]),
+        };
+        self.flows().zip(places).map(of).collect()
     }
 
     /// Returns a flow of each list.
@@ -314,7 +335,6 @@ mod tests {
                 let actions: DpActions = match todo {
                     Todo::Output(port) => [DpAction::Output(port)].into(),
                     Todo::Run(actions) | Todo::Track(actions) => actions.into(),
-                    Todo::RunApart(_) => unreachable!("the flows are held"),
                 };
                 assert!(packets.iter().is_sorted_by_key(number));
                 for packet in packets {
@@ -325,6 +345,26 @@ mod tests {
             assert_eq!(n_listed + misses.len(), n);
         }
         tally::report!("{batches} batches");
+    }
+
+    #[test]
+    fn held_lists_are_those_of_the_flows() {
+        let (mut rng, mut held) = (Rng::seeded(4), Held::default());
+        let observed = |id: u32| -> DpActions { [DpAction::SlowPath, DpAction::Output(DpPort(id))].into() };
+        let lists: Vec<DpActions> = (0..12).map(observed).collect();
+        let flows: Vec<_> = lists.iter().map(|list| flow(1, Arc::clone(list))).collect();
+        for kinds in [1, 3, 12].repeat(50) {
+            let found: Vec<Found<'_>> = (0..BATCH_MAX).map(|_| flows.get(rng.below(kinds) as usize)).collect();
+            let groups = Groups::count(&found, &[Adds::default(); BATCH_MAX], None, Millis(7));
+            assert!(groups.calls_above());
+            let todo = groups.todo_held(&mut held);
+            assert!(todo.iter().zip(groups.flows()).all(|(todo, flow)| *todo == Todo::Run(&flow.actions)));
+            drop(todo);
+            assert!(held.0.len() <= Held::MAX + BATCH_MAX);
+        }
+        // A flow's list and the flow itself, and one more reference while the list is held.
+        drop(held);
+        assert!(lists.iter().all(|list| Arc::strong_count(list) == 2));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! statistics to the rules that they were made from, and removes flows that are idle or too many.
 //!
 //! - [`change`]: the changes; [`translation`]: the dependencies of a verdict; [`ukeys`]: the table of megaflows, indexed by them;
+//!   [`lists`]: the lists of actions that they share;
 //! - [`pass`]: one pass: changes first, then statistics; [`workers`]: threads that share it; [`retranslate`]: one flow,
 //!   translated again;
 //! - [`limits`]: the flow limit; [`thread`]: the schedule of passes; [`waiting`]: jobs that wait for a pass; [`check`]: cached
@@ -17,6 +18,7 @@
 mod change;
 mod check;
 mod limits;
+mod lists;
 pub(crate) mod normalise;
 mod pass;
 mod retranslate;

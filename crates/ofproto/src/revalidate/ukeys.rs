@@ -11,17 +11,16 @@
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): a pass that asks
 //!   the shard which flows its changes can affect misses none.
 
+use super::lists::{ActionLists, hash_of};
 use super::translation::{Basis, Changes, DependencyKey, Effects, SharedTranslation, Uses};
-use base::mix::chain;
 use base::{MacAddr, Millis};
 use dpif::{DpAction, DpActions, DpFlowStats, FlowId};
 use flow::{Sparse, Steps};
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
+use hashbrown::{HashTable, hash_table};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use xlate::{BridgeId, Effect};
@@ -83,7 +82,7 @@ struct Sharing {
     flows: Vec<FlowId>,
     /// The effects of some of them, to be shared by others, with their hashes: lists with another hash are not compared.
     effects: Recent<(u64, Effects)>,
-    /// The actions of some of them.
+    /// The actions of some of them, which are found here first.
     actions: Recent<DpActions>,
 }
 
@@ -106,17 +105,19 @@ impl<T: Clone> Recent<T> {
         Self { values: Vec::new(), last: 0, misses: 0 }
     }
 
-    /// Returns the value that is the `same` as `key`, or else a new one made from it, which may replace the oldest.
-    fn find_or<W>(&mut self, key: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W) -> T) -> T {
+    /// Returns the value that is the `same` as `key`, or else a new one made from it, which may replace the oldest. `make` learns
+    /// whether values have been found lately.
+    fn find_or<W>(&mut self, key: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W, bool) -> T) -> T {
         if let Some(found) = self.values.iter().find(|value| same(value, &key)) {
             self.misses = 0;
             return found.clone();
         }
         self.misses = self.misses.wrapping_add(1);
-        let value = make(key);
+        let finds = self.misses < Self::SELDOM || self.misses.is_multiple_of(Self::SELDOM);
+        let value = make(key, finds);
         if self.values.len() < Self::MAX {
             self.values.push(value.clone());
-        } else if self.misses < Self::SELDOM || self.misses.is_multiple_of(Self::SELDOM) {
+        } else if finds {
             self.last = (self.last + 1) % Self::MAX;
             self.values[self.last] = value.clone();
         }
@@ -124,37 +125,27 @@ impl<T: Clone> Recent<T> {
     }
 }
 
-/// Hashes effects.
-fn effects_hash(effects: &[Effect]) -> u64 {
-    struct Folded(u64);
-    impl Hasher for Folded {
-        fn finish(&self) -> u64 {
-            self.0
-        }
-        fn write(&mut self, bytes: &[u8]) {
-            bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
-        }
-        fn write_u64(&mut self, word: u64) {
-            self.0 = chain(self.0, word, 0x9e37_79b9_7f4a_7c15);
-        }
-        fn write_usize(&mut self, word: usize) {
-            self.write_u64(word as u64);
-        }
-    }
-    let mut hasher = Folded(effects.len() as u64);
-    effects.iter().for_each(|effect| effect.hash(&mut hasher));
-    hasher.finish()
-}
-
 impl Sharing {
+    fn new(translation: Arc<SharedTranslation>) -> Self {
+        Self { translation, flows: Vec::new(), effects: Recent::new(), actions: Recent::new() }
+    }
+
     /// Adds a flow, and returns its effects and actions, shared with other flows, and its index among the flows.
-    fn add(&mut self, id: FlowId, effects: Vec<Effect>, actions: Vec<DpAction>) -> (Effects, DpActions, usize) {
+    fn add(
+        &mut self,
+        id: FlowId,
+        effects: Vec<Effect>,
+        actions: Vec<DpAction>,
+        lists: &ActionLists,
+    ) -> (Effects, DpActions, usize) {
         let index = self.flows.len();
         self.flows.push(id);
-        let hash = effects_hash(&effects);
+        let hash = hash_of(&effects);
         let same = |(h, known): &(u64, Effects), effects: &Vec<Effect>| *h == hash && known[..] == *effects;
-        let (_, effects) = self.effects.find_or(effects, same, |effects| (hash, effects.into()));
-        let actions = self.actions.find_or(actions, |known, actions| known[..] == *actions, DpActions::from);
+        let (_, effects) = self.effects.find_or(effects, same, |effects, _| (hash, effects.into()));
+        // Flows of other shards and translations may have the same.
+        let share = |actions, finds| if finds { lists.share(actions) } else { DpActions::from(actions) };
+        let actions = self.actions.find_or(actions, |known, actions| known[..] == *actions, share);
         (effects, actions, index)
     }
 }
@@ -176,6 +167,7 @@ struct Common {
     len: AtomicUsize,
     /// The translations that megaflows share, each with the number of shards that use it.
     translations: Mutex<HashTable<(Arc<SharedTranslation>, usize)>>,
+    lists: ActionLists,
 }
 
 /// One part of the table.
@@ -349,7 +341,7 @@ impl Shard {
         let known = self.flows.get_mut(&id)?;
         if known.translation.is(&basis) && known.uses == uses && known.effects[..] == effects {
             if known.actions[..] != actions {
-                known.actions = actions.into();
+                known.actions = self.common.lists.share(actions);
             }
             (known.seq, known.generation) = (seq, generation);
             return Some(Entered { reads: Arc::clone(&known.translation.reads), actions: Arc::clone(&known.actions) });
@@ -386,21 +378,21 @@ impl Shard {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
-        let entry = match self.translations.find_mut(basis.hash(), |entry| entry.translation.is(&basis)) {
-            Some(entry) => entry,
-            None => self.new_translation(basis),
-        };
-        let (effects, actions, index) = entry.add(id, effects, actions);
+        let Self { common, translations, by_dependency, .. } = self;
+        let hash = basis.hash();
+        let entry =
+            match translations.entry(hash, |entry| entry.translation.is(&basis), |entry| entry.translation.hash()) {
+                hash_table::Entry::Occupied(entry) => entry.into_mut(),
+                hash_table::Entry::Vacant(place) => {
+                    let translation = common.share(basis);
+                    for key in translation.dependency_keys() {
+                        by_dependency.entry(key).or_default().insert(ByAddress(Arc::clone(&translation)));
+                    }
+                    place.insert(Sharing::new(translation)).into_mut()
+                }
+            };
+        let (effects, actions, index) = entry.add(id, effects, actions, &common.lists);
         SharedParts { translation: Arc::clone(&entry.translation), effects, actions, index }
-    }
-
-    fn new_translation(&mut self, basis: Basis) -> &mut Sharing {
-        let translation = self.common.share(basis);
-        for key in translation.dependency_keys() {
-            self.by_dependency.entry(key).or_default().insert(ByAddress(Arc::clone(&translation)));
-        }
-        let entry = Sharing { translation, flows: Vec::new(), effects: Recent::new(), actions: Recent::new() };
-        self.translations.insert_unique(entry.translation.hash(), entry, |entry| entry.translation.hash()).into_mut()
     }
 
     fn release(&mut self, id: FlowId, translation: &Arc<SharedTranslation>, index: usize, uses: &Uses) {
