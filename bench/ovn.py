@@ -3,6 +3,7 @@
  - packets of 1,000 UDP flows, 64 bytes each, from memory, on one core of one chassis: a client at it sends to a load balancer,
    whose server is at another chassis; the packets pass two logical switches with stateful ACLs and a router, and leave by
    Geneve. And the server's answers, which arrive by Geneve;
+ - TCP between two hosts over veth pairs (`ovn_tcp.py`);
  - the load of 200,000 OpenFlow flows by ovn-controller into a switch that has just started.
 """
 
@@ -16,13 +17,14 @@ import time
 
 import common
 import ovn_network
+import ovn_tcp
 import replay
 import workload
 from ovn_network import UPLINK, Central, Chassis, mac_of, read_pcap, write_pcap
 from replay import OURS, PEER, Replay
 from report import Report, Table, middle, ratio
 
-PARTS = ("traffic", "load")
+PARTS = ("traffic", "tcp", "load")
 OUT, BACK = "to the load balancer, out by Geneve", "the answers, in by Geneve"
 TIMES, LOAD_TIMES = 3, 2
 FLOWS = 1_000
@@ -181,6 +183,9 @@ class Bench:
             raise SystemExit(f"{one.which}: {direction}: {received} packets came in and none left\n{one.appctl('dpctl/dump-flows')}")
         figures = replay.figures(one.which, stats, elapsed_s)
         return {"mpps": sent / elapsed_s / 1e6, "cycles_per_packet": figures["cycles_per_packet"], "forwarded": min(1.0, sent / received)}
+
+    def tcp(self):
+        return ovn_tcp.measure(self.options, self.notes)
 
     # ---- The load of a fresh switch.
 
