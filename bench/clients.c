@@ -7,8 +7,11 @@
  *                                                sends the next line of FILE2: until all N, and it, have one text more
  *        clients SOCKET N FILE through           each sends all lines, one after the other's answer
  *        clients SOCKET N FILE gaps              as loop, until standard input ends
+ *        clients SOCKET N FILE chassis           each sends its line, as ovn-controller of the chassis hv1, hv2, ... monitors
+ *                                                OVN's southbound database, and confirms each nb_cfg that it hears of, until
+ *                                                standard input ends
  * SOCKET is the path of a unix socket. Client i begins with line i of FILE, modulo its lines; with `loop` and `gaps` it goes
- * on with the lines behind that. `hear` and `gaps` print "ready" when they begin. Each prints one JSON line at its end;
+ * on with the lines behind that. `hear`, `gaps` and `chassis` print "ready" when they begin. Each prints one JSON line at its end;
  * times are in seconds.
  * build: cc -O2 -o clients clients.c */
 #define _GNU_SOURCE
@@ -36,7 +39,14 @@ struct client {
     unsigned depth;        /* brackets that are open */
     bool in_string, escaped;
     double sent_s;
+    /* Of a chassis: how much of `NB_CFG` has come, the number behind it, the last one that it has heard of and confirmed. */
+    unsigned matched;
+    long number, heard, confirmed;
+    char confirmation[256];
 };
+
+static const char NB_CFG[] = "\"nb_cfg\":";
+static bool is_chassis;
 
 static char in[1 << 20];
 static unsigned long long bytes_read;
@@ -138,6 +148,21 @@ static void scan(struct client *client, const char *p, const char *end)
     }
 }
 
+/* Looks for numbers behind `NB_CFG`. */
+static void look_for_nb_cfg(struct client *client, const char *p, const char *end)
+{
+    for (; p < end; p++) {
+        if (client->matched == sizeof NB_CFG - 1) {
+            if (*p >= '0' && *p <= '9') { client->number = 10 * client->number + *p - '0'; continue; }
+            if (client->number > client->heard) client->heard = client->number;
+            client->matched = 0;
+        }
+        if (*p == NB_CFG[client->matched]) client->matched++;
+        else client->matched = *p == NB_CFG[0];
+        if (client->matched == sizeof NB_CFG - 1) client->number = 0;
+    }
+}
+
 /* Waits for events and reads; returns how many texts became complete. `came` is called for each client that has some. */
 static unsigned long turn(int timeout_ms, void (*came)(struct client *, void *), void *data)
 {
@@ -155,6 +180,7 @@ static unsigned long turn(int timeout_ms, void (*came)(struct client *, void *),
         if (got < 0 && errno == EAGAIN) continue;
         if (got <= 0) { fprintf(stderr, "the server closed a connection\n"); exit(1); }
         bytes_read += got;
+        if (is_chassis) look_for_nb_cfg(client, in, in + got);
         scan(client, in, in + got);
         if (client->texts > before) {
             total += client->texts - before;
@@ -180,6 +206,19 @@ static void again(struct client *client, void *lines)
     if (n_samples < SAMPLES) samples[n_samples] = now_s() - client->sent_s;
     n_samples++;
     say(client, lines);
+}
+
+/* Has a chassis confirm what it has heard of. */
+static void confirm(struct client *client, void *clients)
+{
+    if (client->rest_len || client->heard <= client->confirmed) return;
+    client->confirmed = client->heard;
+    client->rest = client->confirmation;
+    client->rest_len = snprintf(client->confirmation, sizeof client->confirmation,
+        "{\"id\":2,\"method\":\"transact\",\"params\":[\"OVN_Southbound\",{\"op\":\"update\",\"table\":\"Chassis_Private\","
+        "\"where\":[[\"name\",\"==\",\"hv%zu\"]],\"row\":{\"nb_cfg\":%ld}}]}",
+        (size_t) (client - (struct client *) clients) + 1, client->heard);
+    push(client);
 }
 
 /* Clients that have sent all lines and have all answers. */
@@ -209,9 +248,9 @@ static void print_samples(const char *what)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 4 ? argv[4] : "";
-    int words = !strcmp(mode, "answers") || !strcmp(mode, "through") || !strcmp(mode, "gaps") ? 5 : !strcmp(mode, "loop") ? 6 : !strcmp(mode, "hear") ? 7 : 0;
+    int words = !strcmp(mode, "answers") || !strcmp(mode, "through") || !strcmp(mode, "gaps") || !strcmp(mode, "chassis") ? 5 : !strcmp(mode, "loop") ? 6 : !strcmp(mode, "hear") ? 7 : 0;
     if (argc != words || atoi(argv[2]) < 1) {
-        fprintf(stderr, "usage: clients SOCKET N FILE answers|through|loop SECONDS|hear COUNT FILE2|gaps\n");
+        fprintf(stderr, "usage: clients SOCKET N FILE answers|through|loop SECONDS|hear COUNT FILE2|gaps|chassis\n");
         return 2;
     }
     size_t n = atoi(argv[2]);
@@ -220,6 +259,7 @@ int main(int argc, char **argv)
     samples = malloc(SAMPLES * sizeof *samples);
     epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0 || !clients || !samples) fail("start");
+    is_chassis = !strcmp(mode, "chassis");
     double start_s = now_s();
     for (size_t i = 0; i < n; i++) {
         clients[i].line = i;
@@ -238,6 +278,17 @@ int main(int argc, char **argv)
         printf("{\"seconds\": %.6f, ", now_s() - start_s);
         print_samples("answers");
         printf("}\n");
+    } else if (is_chassis) {
+        wait_for_texts(n);
+        double seconds = now_s() - start_s;
+        unsigned long long first_bytes = bytes_read;
+        for (size_t i = 0; i < n; i++) confirm(&clients[i], clients);
+        printf("ready\n");
+        fflush(stdout);
+        char byte;
+        fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+        while (read(STDIN_FILENO, &byte, 1) < 0) turn(100, confirm, clients);
+        printf("{\"seconds\": %.6f, \"first_bytes\": %llu, \"bytes\": %llu}\n", seconds, first_bytes, bytes_read);
     } else if (!strcmp(mode, "gaps")) {
         struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
         if (epoll_ctl(epoll, EPOLL_CTL_ADD, STDIN_FILENO, &event) < 0) fail("epoll_ctl");

@@ -4,6 +4,7 @@
    whose server is at another chassis; the packets pass two logical switches with stateful ACLs and a router, and leave by
    Geneve. And the server's answers, which arrive by Geneve;
  - TCP between two hosts over veth pairs (`ovn_tcp.py`);
+ - OVN's databases with many simulated chassis (`ovn_sizes.py`);
  - the load of 200,000 OpenFlow flows by ovn-controller into a switch that has just started.
 """
 
@@ -17,6 +18,7 @@ import time
 
 import common
 import ovn_network
+import ovn_sizes
 import ovn_tcp
 import replay
 import workload
@@ -24,7 +26,7 @@ from ovn_network import UPLINK, Central, Chassis, mac_of, read_pcap, write_pcap
 from replay import OURS, PEER, Replay
 from report import Report, Table, middle, ratio
 
-PARTS = ("traffic", "tcp", "load")
+PARTS = ("traffic", "tcp", "sizes", "load")
 OUT, BACK = "to the load balancer, out by Geneve", "the answers, in by Geneve"
 TIMES, LOAD_TIMES = 3, 2
 FLOWS = 1_000
@@ -41,6 +43,8 @@ LOADED = 200_000
 
 def add_arguments(arguments):
     arguments.add_argument("--ovn-parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"some of {' '.join(PARTS)}")
+    sizes = list(ovn_sizes.SIZES)
+    arguments.add_argument("--ovn-sizes", nargs="+", choices=sizes, default=sizes, metavar="SIZE", help=f"some of: {'; '.join(sizes)}")
     arguments.add_argument("--loaded", type=int, default=LOADED, metavar="N", help=f"OpenFlow flows of the part load ({LOADED})")
 
 
@@ -52,8 +56,8 @@ def measure(options):
         bench = Bench(pathlib.Path(directory), options, notes)
         for part in PARTS:
             if part in options.ovn_parts:
-                table, figures[part] = getattr(bench, part)()
-                tables.append(table)
+                found, figures[part] = getattr(bench, part)()
+                tables += found if isinstance(found, list) else [found]
     return Report(tables, figures, notes)
 
 
@@ -186,6 +190,9 @@ class Bench:
 
     def tcp(self):
         return ovn_tcp.measure(self.options, self.notes)
+
+    def sizes(self):
+        return ovn_sizes.measure(self.options, self.notes)
 
     # ---- The load of a fresh switch.
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import struct
 import subprocess
+import time
 
 import common
 
@@ -36,16 +37,27 @@ class Central:
             common.run(programs / "ovsdb-tool", "create", files[-1], schema, env=self.environment)
         self.made = contextlib.ExitStack()
         server = [programs / "ovsdb-server", *files, f"--remote=p{self.remote}", f"--unixctl={self.directory / 'server.ctl'}"]
-        self.server = self._start(*server, f"--log-file={self.directory / 'server.log'}", "-vconsole:off")
-        common.wait_for((self.directory / "central.sock").exists, "the database server")
+        self.server_words = [*server, f"--log-file={self.directory / 'server.log'}", "-vconsole:off"]
+        self.socket = self.directory / "central.sock"
+        self.server = self._start(*self.server_words)
+        common.wait_for(self.socket.exists, "the database server")
         self.nbctl("init", "--", "set", "NB_Global", ".", *(f'options:{name}="{value}"' for name, value in OPTIONS.items()))
         northd = [common.PEERS / "bin/ovn-northd", *(f"--ovn{database}-db={self.remote}" for database in ("nb", "sb"))]
         self.northd = self._start(*northd, f"--unixctl={self.directory / 'northd.ctl'}", "-vconsole:off")
 
     def _start(self, *words):
         process = subprocess.Popen([str(word) for word in words], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.made.callback(common.end_process, process.pid)
+        self.made.callback(end, process)
         return process
+
+    def restart_server(self, with_signal):
+        """Ends the server by a signal and starts it again; `restarted_s` is the time of that. It is about to listen, or listens."""
+        self.server.send_signal(with_signal)
+        self.server.wait()
+        self.socket.unlink(missing_ok=True)
+        self.restarted_s = time.monotonic()
+        self.server = self._start(*self.server_words)
+        common.wait_for(self.socket.exists, "the database server", patience_s=120)
 
     def nbctl(self, *words, timeout=600):
         words = [common.PEERS / "bin/ovn-nbctl", f"--timeout={timeout}", f"--db={self.remote}", *words]
@@ -97,8 +109,14 @@ class Chassis:
 
     def stop(self):
         if self.controller is not None:
-            common.end_process(self.controller.pid)
-            self.controller.wait()
+            end(self.controller)
+
+
+def end(process):
+    """Ends a process that was started here, if it has not ended."""
+    if process.poll() is None:
+        common.end_process(process.pid)
+        process.wait()
 
 
 def mac_of(number):
