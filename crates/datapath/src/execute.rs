@@ -35,6 +35,7 @@ pub(crate) mod vlan;
 
 use std::sync::atomic::Ordering;
 
+use ::tunnel::header::Hit;
 use base::{DpPort, DropReason, Millis};
 use dpif::{ControllerUpcall, DpAction, Observe, Punt, Upcall};
 use flow::extract::extract_with;
@@ -137,6 +138,18 @@ impl<'a> Executor<'a> {
     fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
         self.output(packets, port, None, true);
         pool::recycle_all(packets);
+    }
+
+    /// Gives a packet that left a tunnel the tunnel, beside the metadata that it has.
+    #[inline]
+    pub(crate) fn attach(&self, packet: &mut Packet, hit: Hit) {
+        self.work.tunnels.attach_beside(packet, hit);
+    }
+
+    /// The same for all packets of a batch, if `hits` has the outer headers of any.
+    #[inline]
+    pub(crate) fn attach_all(&self, packets: &mut Batch, hits: &[Hit]) {
+        packets.iter_mut().zip(hits).for_each(|(packet, hit)| self.attach(packet, *hit));
     }
 
     /// Offers megaflows that packets take to the accelerator, if there is one.

@@ -277,7 +277,7 @@ impl Forwarder {
         if let Todo::Track(_) = todo {
             let follower = Follower::new(context, &reader, &self.hints, self.lane);
             self.passage.begin();
-            follower.run(&mut exec, &mut self.passage, &mut self.batch, &todo);
+            follower.run(&mut exec, &mut self.passage, &mut self.batch, &todo, &[]);
         } else {
             drop(reader);
             exec.run_todo(&mut self.batch, &todo);
@@ -406,7 +406,8 @@ impl Forwarder {
                 self.tunnel_hints.learn(&self.work.tunnels, hit, (context.in_port, packet.data()), flow);
             }
         }
-        if keys.are_tracked != 0 {
+        // Keys of packets with a connection and a tunnel have no form of their own.
+        if keys.are_tracked | keys.others(n) != 0 {
             self.hints.learn(shared, self.lane, &mut self.batch, &found);
         }
         let encapsulated = match groups.encapsulations(n) {
@@ -437,7 +438,7 @@ impl Forwarder {
                 let n = packets.len();
                 exec.any_l3 = any_l3;
                 match follower {
-                    Some(follower) => follower.run(&mut exec, passage, packets, todo),
+                    Some(follower) => follower.run(&mut exec, passage, packets, todo, &[]),
                     None => exec.run_todo(packets, todo),
                 }
                 *unsettled -= n;

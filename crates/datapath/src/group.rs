@@ -191,6 +191,11 @@ impl<'a> Groups<'a> {
         Some((self.list_of[..n].iter().filter_map(of_packet).collect(), to))
     }
 
+    /// The positions of the first `n` packets that take a list.
+    pub(crate) fn positions(&self, list: usize, n: usize) -> impl Iterator<Item = usize> {
+        (0..n).filter(move |at| usize::from(self.list_of[*at]) == list)
+    }
+
     /// Returns the list of a flow's actions.
     fn list(&mut self, flow: &'a Arc<Megaflow>, identity: u64) -> u8 {
         let compared = &self.identities[..self.n_lists.min(LISTS_COMPARED)];

@@ -16,6 +16,9 @@
 //! Most packets are [`plain`]: the tracker resumes their connections, and they have no metadata between passes. All other
 //! packets, and plain ones that need all rules of the tracker, take the general path ([`Follower::follow_from`]).
 //!
+//! Packets that left tunnels are without them in their metadata on the shortcut ([`crate::tunnel_hints`]), and take no megaflow there
+//! that reads fields of tunnels. They get their tunnels when they leave the shortcut, and where the last actions use metadata.
+//!
 //! Packets of one connection and direction stay in order: if one of a batch has to take the worklist, all later ones do. Packets
 //! of a batch that take several lists of actions may belong to one connection: once a list has sent packets to the worklist outside
 //! of the shortcut, the packets of later lists take the worklist, too.
@@ -38,6 +41,7 @@ use packet::buf::BATCH_MAX;
 use packet::metadata::Connection;
 use packet::{Batch, Packet};
 use smallvec::SmallVec;
+use tunnel::header::Hit;
 
 pub(crate) use hints::Hints;
 pub(crate) use passage::Passage;
@@ -83,7 +87,9 @@ pub(crate) fn uses_metadata(actions: &[DpAction]) -> bool {
         | DpAction::PushMpls { .. }
         | DpAction::PopMpls { .. }
         | DpAction::CtClear
+        | DpAction::TunnelPush(_)
         | DpAction::Drop(_) => false,
+        DpAction::Clone(list) => uses_metadata(list),
         DpAction::Set { field, .. } => matches!(field, flow::Field::PktMark | flow::Field::SkbPriority),
         _ => true,
     })
@@ -97,6 +103,8 @@ pub(crate) struct Follower<'a> {
     lane: usize,
     in_port: DpPort,
     now: Millis,
+    /// The packets left tunnels, which they have not got as metadata yet.
+    of_tunnel: bool,
     /// One in this number of passes is compared with a look-up; 0 for none.
     check_every: u64,
     /// Megaflows of memos that packets of the batch have used.
@@ -139,15 +147,36 @@ impl<'a> Follower<'a> {
     pub(crate) fn new(context: Context<'a>, reader: &'a Reader<'a>, hints: &'a Hints, lane: usize) -> Self {
         let Context { shared, in_port, now, .. } = context;
         let check_every = shared.check_every.load(Ordering::Relaxed);
-        Self { shared, hints, reader, lane, in_port, now, check_every, recent: Default::default() }
+        let of_tunnel = false;
+        Self { shared, hints, reader, lane, in_port, now, of_tunnel, check_every, recent: Default::default() }
+    }
+
+    /// The same for packets that left tunnels, if they can go without tunnels in their metadata.
+    pub(crate) fn of_tunnel(self) -> Self {
+        // A look-up that a pass is compared with needs the tunnel.
+        Self { of_tunnel: self.check_every == 0, ..self }
+    }
+
+    /// Whether packets go without tunnels in their metadata.
+    pub(crate) fn is_of_tunnel(&self) -> bool {
+        self.of_tunnel
     }
 
     /// Runs packets through the actions of a list of a batch. Packets of a list that [`is_tracking`] take the shortcut, if no
     /// packet of an earlier list may have to come before them.
-    pub(crate) fn run(&self, exec: &mut Executor<'_>, passage: &mut Passage, packets: &mut Batch, todo: &Todo<'_>) {
+    /// `hits` has the outer headers that packets had which have to get their tunnels as metadata, where that is needed.
+    pub(crate) fn run(
+        &self,
+        exec: &mut Executor<'_>,
+        passage: &mut Passage,
+        packets: &mut Batch,
+        todo: &Todo<'_>,
+        hits: &[Hit],
+    ) {
         match todo {
-            Todo::Track(actions) if passage.tally.keeps_order => self.follow_all(exec, passage, packets, actions),
+            Todo::Track(actions) if passage.tally.keeps_order => self.follow_all(exec, passage, packets, actions, hits),
             _ => {
+                exec.attach_all(packets, hits);
                 let waiting = exec.waiting();
                 exec.run_todo(packets, todo);
                 passage.tally.keeps_order &= exec.waiting() == waiting;
@@ -156,10 +185,18 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes packets through their later passes.
-    fn follow_all(&self, exec: &mut Executor<'_>, passage: &mut Passage, packets: &mut Batch, actions: &[DpAction]) {
+    fn follow_all(
+        &self,
+        exec: &mut Executor<'_>,
+        passage: &mut Passage,
+        packets: &mut Batch,
+        actions: &[DpAction],
+        hits: &[Hit],
+    ) {
         let takes_worklist = !self.shared.config.shortcut || packets.len() > BATCH_MAX;
         if takes_worklist || self.shared.tracker.has_expired_fragments(self.now) {
             passage.tally.keeps_order = false;
+            exec.attach_all(packets, hits);
             return exec.run(packets, actions);
         }
         // The keys are those of the packets before the tracker.
@@ -196,11 +233,19 @@ impl<'a> Follower<'a> {
         }
         let (first_list, others) = (lists[0], &lists[..packets.len()]);
         if first_list != OTHER_END && others.iter().all(|list| *list == first_list) {
+            if !hits.is_empty() && self.uses_metadata(tally, first_list) {
+                exec.attach_all(packets, hits);
+            }
             tally.push_all(first_list, packets);
         } else {
             let mut other_ends = other_ends.into_iter();
-            for (packet, list) in packets.drain(..).zip(lists) {
+            for (i, (mut packet, list)) in packets.drain(..).zip(lists).enumerate() {
                 let other = if list == OTHER_END { other_ends.next().unwrap_or(End::Stays) } else { End::Takes(list) };
+                if let Some(hit) = hits.get(i)
+                    && (list == OTHER_END || self.uses_metadata(tally, list))
+                {
+                    exec.attach(&mut packet, *hit);
+                }
                 match other {
                     End::Takes(list) => tally.push(list, packet),
                     End::Recirculates(id) => left.push(id, packet),
@@ -238,6 +283,11 @@ impl<'a> Follower<'a> {
         let add = adder(self.lane);
         add(&counters.hit, passes);
         add(&counters.recirculated, passes);
+    }
+
+    /// Whether the actions of a list of the tally use the metadata of packets.
+    fn uses_metadata(&self, tally: &Tally, list: u32) -> bool {
+        self.hints.flow(tally.hint_of(list)).is_some_and(|flow| flow.uses_metadata)
     }
 
     /// Prepares the plain packets of a batch, if `first`, its list of actions, is resumable, and reads the memory that their
@@ -386,6 +436,7 @@ impl<'a> Follower<'a> {
         let (at, hint) = self.hints.get(self.lane, memo)?;
         let flow = &hint.flow;
         let is_current = flow.generation == self.reader.generation() && !flow.is_gone() && !flow.calls_above;
+        let is_current = is_current && !(self.of_tunnel && hint.reads_tunnel);
         is_current.then_some((at, hint))
     }
 

@@ -5,11 +5,12 @@ mod common;
 mod tracked;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::rng::Rng;
-use base::{Clock, DpPort};
+use base::{Clock, DpPort, MacAddr};
 use common::{TestHandler, TestPort};
 use datapath::{Config, Datapath, IndexKind};
 use dpif::connections::Family;
@@ -18,11 +19,14 @@ use dpif::{
     PortStats, Protocol, Punt, ThreadStats,
 };
 use flow::{Field, FlowKey};
+use netdev::Queueless;
 use packet::Packet;
 use packet::buf::BATCH_MAX;
 use parking_lot::Mutex;
 use tracked::packets::{Flow, Form};
-use tracked::pipeline::{Pipeline, Traffic};
+use tracked::pipeline::{Pipeline, TUNNELS, Traffic};
+use tunnel::header::geneve::Geneve;
+use tunnel::header::{Context, Encapsulation, OuterIp, Pop, PortRange, Push, Template, Udp};
 
 /// Batches between two comparisons of flows and connections.
 const WINDOW: usize = 8;
@@ -69,6 +73,8 @@ impl Twin {
         for port in &ports {
             dp.port_add(port.clone(), None).expect("opens");
         }
+        let tunnels = Arc::new(Queueless::new("tunnel_sys", "tunnel", MacAddr::ZERO));
+        dp.tunnel_add(tunnels, Pop::Geneve, Some(TUNNELS)).expect("the number is free");
         [Family::V4, Family::V6].iter().for_each(|family| assert!(dp.set_fragment_size_min(*family, 400)));
         let (missed, pipeline) = (Arc::<Mutex<Vec<FlowKey>>>::default(), Arc::clone(pipeline));
         let misses = Arc::clone(&missed);
@@ -127,6 +133,23 @@ impl Twin {
 /// The number in the last bytes of a packet.
 fn number_of(packet: &Packet) -> Option<u64> {
     packet.data().last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Pushes the headers of one of some tunnels, where a packet allows that: others are dropped on arrival.
+fn push_tunnel(packet: &mut Packet, number: u64, hash: u32) {
+    let ip = OuterIp::V4 {
+        src: Ipv4Addr::new(192, 0, 2, number as u8),
+        dst: Ipv4Addr::new(192, 0, 2, 99),
+        tos: 0,
+        ttl: 60 + (number / 2) as u8,
+        dont_fragment: true,
+    };
+    let udp = Udp { src: 0, dst: 6081, checksum: false };
+    let tunnel = Encapsulation::Geneve(udp, Geneve { vni: number as u32 % 2, oam: false, options: [].into() });
+    let push = Push { eth_src: MacAddr([2; 6]), eth_dst: MacAddr([4; 6]), vlan: None, ip, tunnel };
+    let zero = AtomicU32::new(0);
+    let context = Context { ports: PortRange::default(), sequence: &zero, identification: &zero, erspan_timestamp: 0 };
+    let _ = Template::new(push).expect("valid headers").push(packet, hash, &context);
 }
 
 /// Two datapaths and what they received so far.
@@ -221,6 +244,15 @@ impl Round {
             flow.emit(rng, &form, number, &mut packets);
         }
         packets.truncate(BATCH_MAX);
+        if self.pipeline.is_tunneled {
+            // Connections move to other tunnels, between two batches.
+            let moved = if rng.below(4) == 0 { rng.below(4) } else { 0 };
+            for packet in &mut packets {
+                let way = number_of(packet).and_then(|number| self.ways.get(&number));
+                let tunnel = way.map_or(0, |way| u64::from(way.0)) + moved;
+                push_tunnel(packet, tunnel % 4, rng.next_u64() as u32);
+            }
+        }
         packets
     }
 
@@ -381,7 +413,7 @@ fn the_shortcut_is_equal_to_looking_up_each_pass() {
     for seed in first..first + rounds {
         let mut rng = Rng::seeded(seed);
         let mut round = Round::new(&mut rng);
-        println!("seed {seed}: {:?}", round.traffic);
+        println!("seed {seed}: {:?}{}", round.traffic, if round.pipeline.is_tunneled { ", in tunnels" } else { "" });
         for n in 1..=64 {
             round.disturb(&mut rng);
             round.send(&mut rng);

@@ -28,6 +28,12 @@ pub const TUN_ATTR: usize = 56;
 pub const TUN_ERSPAN: usize = 57;
 /// Word 58.
 pub const TUN_GTPU: usize = 58;
+/// Returns true for a word with fields of the tunnel that a packet came from.
+#[inline]
+pub const fn is_of_tunnel(word: usize) -> bool {
+    word < REGS || word >= TUN_ID && word <= TUN_GTPU
+}
+
 /// Word 59.
 pub const SKB_PKT: usize = 59;
 /// Word 60: `dp_hash` and `actset_output`.

@@ -30,6 +30,12 @@ impl Metadata {
         (*pkt_mark == 0 && *skb_priority == 0 && tunnel.is_none()).then_some(connection)
     }
 
+    /// The connection, if the packet has no metadata beside it but a tunnel.
+    #[inline]
+    pub fn connection_beside_tunnel(&self) -> Option<&Connection> {
+        (self.pkt_mark == 0 && self.skb_priority == 0).then_some(&self.connection)
+    }
+
     /// The tunnel, if the packet has one and no other metadata.
     #[inline]
     pub fn only_tunnel(&self) -> Option<&Arc<Tunnel>> {

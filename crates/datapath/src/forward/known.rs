@@ -4,11 +4,12 @@
 
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
+use smallvec::SmallVec;
 use tunnel::header::Hit;
 
 use super::Forwarder;
 use crate::execute::{Context, Executor};
-use crate::group::{Adds, Groups};
+use crate::group::{Adds, Groups, Todo};
 use crate::megaflow::Found;
 use crate::shared::counter_of;
 use crate::shortcut::{Follower, Passage};
@@ -17,13 +18,15 @@ use crate::shortcut::{Follower, Passage};
 struct Covered<'a> {
     found: [Found<'a>; BATCH_MAX],
     adds: [Adds; BATCH_MAX],
+    /// The outer headers that they had.
+    hits: [Hit; BATCH_MAX],
     /// Bitmap of their positions.
     bits: u32,
 }
 
 impl<'a> Covered<'a> {
-    fn new() -> Self {
-        Self { found: [None; BATCH_MAX], adds: [Adds::default(); BATCH_MAX], bits: 0 }
+    fn new(hits: &[Hit; BATCH_MAX]) -> Self {
+        Self { found: [None; BATCH_MAX], adds: [Adds::default(); BATCH_MAX], hits: *hits, bits: 0 }
     }
 
     fn len(&self) -> usize {
@@ -42,7 +45,7 @@ impl<'a> Covered<'a> {
         let mut at = 0;
         for (i, packet) in std::mem::take(batch).into_iter().enumerate() {
             if self.bits >> i & 1 != 0 {
-                (self.found[at], self.adds[at]) = (self.found[i], self.adds[i]);
+                (self.found[at], self.adds[at], self.hits[at]) = (self.found[i], self.adds[i], self.hits[i]);
                 at += 1;
                 batch.push(packet);
             } else {
@@ -62,13 +65,15 @@ impl Forwarder {
         let reader = shared.flows.reader();
         self.tunnel_hints.begin(shared, reader.generation());
         let cache = &self.work.tunnels;
-        let mut covered = Covered::new();
+        let follower = Follower::new(context, &reader, &self.hints, self.lane).of_tunnel();
+        let mut covered = Covered::new(hits);
         for (i, (packet, hit)) in self.batch.iter_mut().zip(hits).enumerate() {
             let of_hint = self.tunnel_hints.flow(cache, *hit, context.in_port, packet.data());
             if let Some((flow, tcp_flags)) = of_hint {
                 covered.put(i, Some(flow), Adds { len: packet.len() as u32, tcp_flags });
             }
-            if of_hint.is_none_or(|(flow, _)| flow.uses_metadata) {
+            // The follower gives packets that it takes along their tunnels, where that is needed.
+            if of_hint.is_none_or(|(flow, _)| flow.uses_metadata && !(flow.is_tracking && follower.is_of_tunnel())) {
                 cache.attach(packet, *hit);
             }
         }
@@ -84,12 +89,11 @@ impl Forwarder {
         if taken > 0 {
             let found = &covered.found[..taken];
             let groups = Groups::count(found, &covered.adds, counter_of(self.lane), self.now);
-            let Self { batch, outputs, work, lists, misses, passage, unsettled, hints, .. } = self;
-            let follower = Follower::new(context, &reader, hints, self.lane);
+            let Self { batch, outputs, work, lists, misses, passage, unsettled, .. } = self;
             run(
                 Executor::new(context, outputs, work),
                 (batch, lists, misses),
-                found,
+                (found, &covered.hits),
                 &groups,
                 (&follower, passage),
                 unsettled,
@@ -108,7 +112,7 @@ impl Forwarder {
 fn run(
     mut exec: Executor<'_>,
     (batch, lists, misses): (&mut Batch, &mut Vec<Batch>, &mut Batch),
-    found: &[Found<'_>],
+    (found, hits): (&[Found<'_>], &[Hit; BATCH_MAX]),
     groups: &Groups<'_>,
     (follower, passage): (&Follower<'_>, &mut Passage),
     unsettled: &mut usize,
@@ -121,10 +125,16 @@ fn run(
     }
     groups.sort(batch, lists, misses);
     passage.begin();
-    for (todo, packets) in groups.todo().iter().zip(lists) {
+    for (list, (todo, packets)) in groups.todo().iter().zip(lists).enumerate() {
         let n = packets.len();
         exec.any_l3 = false;
-        follower.run(&mut exec, passage, packets, todo);
+        let without_tunnel = matches!(todo, Todo::Track(_)) && follower.is_of_tunnel();
+        let of_list: SmallVec<[Hit; BATCH_MAX]> = if without_tunnel {
+            groups.positions(list, found.len()).map(|at| hits[at]).collect()
+        } else {
+            SmallVec::new()
+        };
+        follower.run(&mut exec, passage, packets, todo, &of_list);
         *unsettled -= n;
     }
 }

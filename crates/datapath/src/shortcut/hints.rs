@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use conntrack::tracker::is_opening;
 use dpif::{DpAction, FlowId};
-use flow::TrackedMatch;
+use flow::{TrackedMatch, layout};
 use hashbrown::HashMap;
 use packet::Batch;
 use packet::metadata::Connection;
@@ -28,6 +28,8 @@ pub(super) struct Hint {
     pub(super) bits: TrackedMatch,
     /// What comes after its first action, if that commits a connection as plain packets can.
     pub(super) opening: Opening,
+    /// It reads fields of a tunnel.
+    pub(super) reads_tunnel: bool,
 }
 
 /// What comes after a commit.
@@ -52,7 +54,7 @@ impl Hint {
             },
             _ => Opening::None,
         };
-        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow), opening }
+        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow), opening, reads_tunnel: reads_tunnel(flow) }
     }
 }
 
@@ -150,11 +152,13 @@ impl Hints {
     #[cold]
     pub(crate) fn learn(&mut self, shared: &SharedState, lane: usize, batch: &mut Batch, found: &[Found<'_>]) {
         for (packet, flow) in batch.iter_mut().zip(found) {
-            let connection = packet.metadata().and_then(|metadata| metadata.only_connection());
+            let Some(metadata) = packet.metadata() else { continue };
+            let connection = metadata.connection_beside_tunnel();
             let Some(connection) = connection.filter(|connection| is_from_tracker(connection)) else { continue };
             if let Some(flow) = flow
                 && !flow.calls_above
                 && !connection.is_error
+                && !(metadata.tunnel.is_some() && reads_tunnel(flow))
             {
                 let memo = self.memo(lane, flow);
                 shared.tracker.set_memo(way(connection), memo);
@@ -179,6 +183,11 @@ impl Hints {
             }
         }
     }
+}
+
+/// Returns true if a megaflow reads fields of a tunnel: then packets that left a tunnel take it by a look-up only.
+fn reads_tunnel(flow: &Megaflow) -> bool {
+    flow.reads.iter().any(|step| step.bits() != 0 && layout::is_of_tunnel(step.word()))
 }
 
 /// Returns true for the state of a packet that most likely comes from the tracker, and was not looked up since.

@@ -200,6 +200,11 @@ impl Tally {
         &mut self.taken[..self.used]
     }
 
+    /// The position among the hints of a list's megaflow.
+    pub(super) fn hint_of(&self, list: u32) -> usize {
+        self.taken[list as usize].list.hint()
+    }
+
     /// The list that was counted last.
     #[inline(always)]
     pub(super) fn last(&self) -> u32 {

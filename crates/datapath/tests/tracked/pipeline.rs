@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::rng::Rng;
 use base::{DpPort, DropReason, MacAddr};
-use dpif::{Commit, Ct, DpAction, DpActions, HashKind, Nat, NatKind, Protocol, Punt};
+use dpif::{Commit, Ct, DpAction, DpActions, HashKind, Nat, NatKind, Protocol, Punt, TunnelPop};
 use flow::{Field, FlowKey, FlowMask};
 
 /// What may happen in a round.
@@ -24,6 +24,12 @@ const VARIANT: u128 = 10;
 /// `ct_state`: new, and tracked.
 const NEW: u128 = 0x01;
 const NEW_AND_TRACKED: u128 = 0x21;
+
+/// The port of the tunnels that packets come from, in some rounds.
+pub const TUNNELS: DpPort = DpPort(9);
+
+/// The bits of tunnels that a decision may depend on, too.
+const TUNNEL_TESTS: [(Field, u128); 3] = [(Field::TunId, 1), (Field::TunSrc, 3), (Field::TunTtl, 0xff)];
 
 /// The bits that a decision may depend on.
 const TESTS: [(Field, u128); 25] = [
@@ -62,6 +68,8 @@ pub struct Pipeline {
     stages: Vec<Vec<(Field, u128)>>,
     /// Fragments of a datagram take the same flows as each other, so that they may share a batch with other packets.
     pub mixes_fragments: bool,
+    /// All packets come from tunnels, whose headers the first pass removes.
+    pub is_tunneled: bool,
     /// Some verdicts change with it.
     pub revision: AtomicU64,
 }
@@ -73,7 +81,7 @@ fn mix(hash: u64, value: u128) -> u64 {
 impl Pipeline {
     pub fn random(rng: &mut Rng, traffic: Traffic) -> Self {
         let n = if rng.below(6) == 0 { 9 } else { 2 + rng.below(4) };
-        let mixes_fragments = rng.below(2) == 0;
+        let (mixes_fragments, is_tunneled) = (rng.below(2) == 0, rng.below(3) == 0);
         // Later IPv6 fragments have another protocol (44) than the first one. If fragments take different actions, the last one
         // that the tracker collects decides what happens to the datagram: that depends on the order of flows in a batch.
         let differs = [Field::UdpDst, Field::UdpSrc, Field::IpFrag, Field::IpProto, Field::DpHash];
@@ -83,6 +91,9 @@ impl Pipeline {
                 tests.push((Field::CtState, NEW_AND_TRACKED));
             }
             tests.extend((0..rng.below(4)).map(|_| TESTS[rng.below(TESTS.len() as u64) as usize]));
+            if is_tunneled && rng.below(3) == 0 {
+                tests.push(TUNNEL_TESTS[rng.below(TUNNEL_TESTS.len() as u64) as usize]);
+            }
             if mixes_fragments {
                 tests.retain(|(field, _)| !differs.contains(field));
             } else if traffic == Traffic::Single && rng.below(3) == 0 {
@@ -91,11 +102,15 @@ impl Pipeline {
             tests
         };
         let stages = (0..n).map(stage).collect();
-        Self { traffic, seed: rng.next_u64(), stages, mixes_fragments, revision: AtomicU64::new(0) }
+        Self { traffic, seed: rng.next_u64(), stages, mixes_fragments, is_tunneled, revision: AtomicU64::new(0) }
     }
 
     /// The actions for a packet, and the mask of all packets with the same decisions.
     pub fn answer(&self, key: &FlowKey) -> (DpActions, FlowMask) {
+        if self.is_tunneled && key.in_port().0 != TUNNELS.0 {
+            let mask = FlowKey::mask_of(Field::InPortOxm);
+            return ([DpAction::TunnelPop(TunnelPop::of(TUNNELS))].into(), mask);
+        }
         let id = key.get(Field::RecircId);
         let at = (id % VARIANT) as usize;
         let mut mask = FlowKey::mask_of(Field::InPortOxm);

@@ -123,6 +123,19 @@ impl Cache {
         }
     }
 
+    /// Gives a stripped packet its tunnel beside the metadata that it has got since.
+    #[inline]
+    pub fn attach_beside(&self, packet: &mut Packet, hit: Hit) {
+        if packet.metadata().is_none() {
+            return self.attach(packet, hit);
+        }
+        if let Some(tunnel) = self.tunnel(hit) {
+            let metadata = packet.metadata_mut();
+            metadata.tunnel = Some(Arc::clone(tunnel));
+            metadata.tunnel_src_port = hit.src_port;
+        }
+    }
+
     /// The tunnel of known headers.
     #[inline]
     pub fn tunnel(&self, hit: Hit) -> Option<&Arc<Tunnel>> {
