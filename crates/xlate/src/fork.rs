@@ -5,8 +5,7 @@
 
 use crate::pipeline::Frame;
 use crate::scope::Scope;
-use crate::translate::Xlate;
-use crate::tunnel::unwrap_last;
+use crate::translate::{Xlate, unwrap_last};
 use dpif::{DpAction, DpActions};
 use openflow::Subfield;
 

@@ -255,7 +255,7 @@ impl<'a> Xlate<'a> {
     /// Returns the verdict, moving everything out of the state.
     fn finish(&mut self) -> Verdict {
         trim(&mut self.out.actions);
-        crate::tunnel::unwrap_last(&mut self.out.actions);
+        unwrap_last(&mut self.out.actions);
         self.end_connections();
         self.drop_sampled();
         self.mark_forwarded();
@@ -425,6 +425,15 @@ impl<'a> Xlate<'a> {
 /// Removes changes of the packet from the end of `actions`, which no later action uses.
 pub(crate) fn trim(actions: &mut Vec<DpAction>) {
     actions.truncate(actions.iter().rposition(|a| !a.is_preparation()).map_or(0, |last| last + 1));
+}
+
+/// Has the packet itself take the actions that a copy would take at the end of `actions`.
+pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
+    while let Some(DpAction::Clone(_)) = actions.last()
+        && let Some(DpAction::Clone(inner)) = actions.pop()
+    {
+        actions.extend_from_slice(&inner);
+    }
 }
 
 /// Returns the bridge with this number, if it exists.

@@ -148,21 +148,6 @@ struct Way<'a> {
     own_mac: MacAddr,
 }
 
-/// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
-pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
-    let is_before = |action: &&DpAction| {
-        matches!(action, DpAction::PopEth | DpAction::Trunc(_) | DpAction::Set { field: Field::PktMark, .. })
-    };
-    let enters = |inner: &[DpAction]| matches!(inner.iter().find(|a| !is_before(a)), Some(DpAction::TunnelPush(_)));
-    while let Some(DpAction::Clone(inner)) = actions.last()
-        && enters(inner)
-    {
-        let inner = Arc::clone(inner);
-        actions.pop();
-        actions.extend_from_slice(&inner);
-    }
-}
-
 impl<'a> Xlate<'a> {
     /// Begins the translation of a packet that came from a tunnel port. Returns false if it is dropped.
     fn leave_tunnel(&mut self, id: (BridgeId, PortNo), config: &Config, consulted: Consulted) -> bool {
