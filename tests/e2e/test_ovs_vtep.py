@@ -1,13 +1,13 @@
 """ovs-vtep: two emulated VTEPs, driven by vtep-ctl, with frames between their ports; and the same with all of Open
 vSwitch's programs, compared: rows, bridges, ports, and where frames go."""
 
-import os
 import signal
 
 import pytest
 from scapy.layers.l2 import Dot1Q, Ether
 
-from vteps import NAME, Pair, address
+from databases import DatabaseServer
+from vteps import NAME, Emulator, Vteps, address
 from waiting import until
 
 MAC1, MAC2, MAC3, FAR = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:02:01", "02:00:00:00:09:09"
@@ -18,12 +18,15 @@ EXPERIMENTAL = 0x88B5
 
 
 @pytest.fixture
-def pairs(making):
+def vteps(making):
     made = []
 
-    def make(maker=None):
-        made.append(Pair(making, maker))
-        return made[-1].start()
+    def make(maker=None, count=2, started=True):
+        made.append(Vteps(making, maker, count))
+        made[-1].start()
+        if started:
+            made[-1].start_emulators()
+        return made[-1]
 
     yield make
     wrong = [line for each in made for line in each.stop()]
@@ -150,11 +153,11 @@ def scenario(pair, record):
     note("disconnected", one)
 
 
-def test_both_emulators_do_the_same(making, pairs):
+def test_both_emulators_do_the_same(making, vteps):
     recorded = []
     for maker in (making.peers, None):
         steps = {}
-        scenario(pairs(maker), steps.__setitem__)
+        scenario(vteps(maker), steps.__setitem__)
         recorded.append(steps)
     theirs, ours = recorded
     different = []
@@ -165,3 +168,258 @@ def test_both_emulators_do_the_same(making, pairs):
                 both = [(key, their[title].get(key), our[title].get(key)) for key in sorted(keys)]
                 different += [f"{step}, host {number}, {key}:\n  {a}\n  {b}" for key, a, b in both if a != b]
     assert not different, "theirs, ours:\n" + "\n".join(different)
+
+
+def start_single(vteps, **options):
+    """One VTEP with a logical switch over p1, untagged, and VLAN 7 of p2."""
+    made = vteps(count=1, **options)
+    one = made.one
+    until(lambda: one.vtep("list-ports", NAME).split() == ["p1", "p2"], "the ports of the physical switch")
+    one.vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
+    one.vtep("bind-ls", NAME, "p1", "0", "ls0", "--", "bind-ls", NAME, "p2", "7", "ls0")
+    return made, one
+
+
+def test_bfd_chooses_the_service_node(vteps):
+    made = vteps()
+    one, two = made.hosts
+    connect(made)
+    for host in made.hosts:
+        host.vtep("add-mcast-remote", "ls0", "unknown-dst", address(8))
+    first = lambda frame: one.receive("p1", frame)
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", "h2.p1")
+
+    def enable(host, other):
+        """Enables BFD on the tunnel to the other host."""
+        locator = host.vtep("--bare", "--columns=_uuid", "find", "Physical_Locator", f"dst_ip={other.address}")
+        tunnel = until(lambda: host.vtep("--bare", "--columns=_uuid", "find", "Tunnel", f"remote={locator}"), "a tunnel")
+        host.vtep("set", "Tunnel", tunnel, "bfd_params:enable=true", "bfd_params:min_rx=200")
+
+    def status(host, other):
+        return next((tunnel[3] for tunnel in host.rows()["tunnels"] if tunnel[1] == other.address), {})
+
+    # A node that does not answer is passed over.
+    enable(one, two)
+    until(lambda: status(one, two).get("state") == "down", lambda: f"a session that is down: {status(one, two)}")
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(8)}/{KEY}")
+    enable(two, one)
+    for host, other in ((one, two), (two, one)):
+        up = {"enabled": "true", "state": "up", "forwarding": "true", "remote_state": "up"}
+        until(lambda host=host, other=other: up.items() <= status(host, other).items(), lambda host=host, other=other: status(host, other))
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", "h2.p1")
+
+
+def test_a_moved_address_is_found(vteps):
+    made, one = start_single(vteps)
+    first, second = (lambda frame: one.receive("p1", frame)), (lambda frame: one.receive("p2", frame))
+    made.goes(second, tagged(MAC2, ALL, 7), "h1.p1")
+    made.goes(first, Ether(src=MAC1, dst=MAC2), "h1.p2")
+    until(lambda: ("ls0", MAC2) in one.local_macs(), "the learned address")
+    # To another endpoint, while frames to it keep the learned flow in use, and back.
+    one.vtep("add-ucast-remote", "ls0", MAC2, address(9))
+    made.goes(first, Ether(src=MAC1, dst=MAC2), f"{address(9)}/{KEY}")
+    until(lambda: ("ls0", MAC2) not in one.local_macs(), "no local address")
+    made.goes(second, tagged(MAC2, ALL, 7), "h1.p1")
+    made.goes(first, Ether(src=MAC1, dst=MAC2), "h1.p2")
+    until(lambda: ("ls0", MAC2) in one.local_macs(), "the learned address")
+    # Without a port, it is local no longer.
+    one.vtep("unbind-ls", NAME, "p2", "7")
+    made.goes(first, Ether(src=MAC1, dst=MAC2), f"{address(9)}/{KEY}")
+    until(lambda: ("ls0", MAC2) not in one.local_macs(), "no local address")
+
+
+def test_statistics_are_those_of_the_ports(vteps):
+    made, one = start_single(vteps)
+    made.goes(lambda frame: one.receive("p2", frame), tagged(MAC2, ALL, 7), "h1.p1")
+
+    def counters():
+        found = one.tables("hardware_vtep", "Physical_Port", "Logical_Binding_Stats")
+        port = next(row for row in found["Physical_Port"].values() if row["name"] == "p2")
+        row = found["Logical_Binding_Stats"][dict((vlan, uuid[1]) for vlan, uuid in port["vlan_stats"][1])[7]]
+        return row["packets_from_local"], row["bytes_from_local"], row["packets_to_local"]
+
+    def are_counted():
+        packets, size, back = counters()
+        # As the switch counts, at their arrival, with the tag.
+        return packets > 0 and size == packets * 71 and back == 0
+
+    until(are_counted, lambda: f"counted frames: {counters()}")
+
+
+def test_the_emulator_is_restarted(vteps):
+    made, one = start_single(vteps)
+    first = lambda frame: one.receive("p1", frame)
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    until(lambda: one.local_macs() == [("ls0", MAC1)], "the learned address")
+
+    def identities():
+        bridges = one.tables("Open_vSwitch", "Bridge", "Port")
+        macs = one.tables("hardware_vtep", "Ucast_Macs_Local", "Mcast_Macs_Local", "Tunnel")
+        return {table: sorted(rows) for table, rows in (bridges | macs).items()}
+
+    before = identities()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        one.emulator.stop(number)
+        made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+        one.emulator.start()
+        made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+        assert identities() == before
+    # What changed meanwhile is found.
+    one.emulator.stop()
+    one.vtep("unbind-ls", NAME, "p2", "7")
+    one.switch.ofctl("add-flow", NAME, "priority=300,in_port=p1,actions=drop")
+    one.emulator.start()
+    made.goes(first, Ether(src=MAC1, dst=ALL), f"{address(9)}/{KEY}")
+    # A flow that is added later is another program's.
+    one.switch.ofctl("add-flow", NAME, "priority=300,in_port=p1,actions=drop")
+    one.vtep("bind-ls", NAME, "p2", "7", "ls0")
+    shows(one, lambda shown: len(shown["bridges"]["ls0"][2]) == 4, "the port of the binding")
+    made.goes(first, Ether(src=MAC1, dst=ALL))
+
+
+def test_the_switch_is_restarted(vteps):
+    made, one = start_single(vteps)
+    first = lambda frame: one.receive("p1", frame)
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    until(lambda: one.local_macs() == [("ls0", MAC1)], "the learned address")
+    one.switch.kill("ovs-vswitchd")
+    one.start_switch()
+    made.settle_underlay()
+    until(lambda: one.local_macs() == [], "no local address")
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    until(lambda: one.local_macs() == [("ls0", MAC1)], "the learned address")
+
+
+def test_the_database_server_is_restarted(vteps):
+    made, one = start_single(vteps)
+    first = lambda frame: one.receive("p1", frame)
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2")
+    one.switch.kill("ovsdb-server")
+    one.start_database()
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    # Columns that are lost with the server are written again.
+    shows(one, lambda shown: [tunnel[3] for tunnel in shown["rows"]["tunnels"]] == [{"enabled": "false"}], "the status of BFD")
+
+
+def test_it_continues_where_the_script_ended(making, vteps):
+    made = vteps(count=1, started=False)
+    one = made.one
+    theirs, ours = Emulator(one.switch, making.peers, making.peers), one.emulator
+    one.emulator = theirs
+    one.emulator.start()
+    until(lambda: one.vtep("list-ports", NAME).split() == ["p1", "p2"], "the ports of the physical switch")
+    one.vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
+    one.vtep("bind-ls", NAME, "p1", "0", "ls0", "--", "bind-ls", NAME, "p2", "7", "ls0")
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    first = lambda frame: one.receive("p1", frame)
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    shows(one, is_complete, "settings and status of BFD")
+    theirs.stop()
+    before = one.shown()
+    one.emulator = ours
+    ours.start()
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    shows(one, lambda shown: shown == before, f"what the script left: {before}")
+
+
+def test_a_second_emulator_waits(making, vteps):
+    made, one = start_single(vteps)
+    second = Emulator(one.switch, making.peers)
+    second.pidfile, second.log_file = one.switch.directory / "second.pid", one.switch.directory / "second.log"
+    words = [f"--pidfile={second.pidfile}", f"--log-file={second.log_file}", f"--unixctl={one.switch.directory}/second.ctl"]
+    second.start(*words)
+    until(lambda: "another ovs-vtep is running" in second.log(), "a waiting emulator")
+    one.emulator.stop()
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    made.goes(lambda frame: one.receive("p1", frame), Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    second.stop()
+
+
+def test_unsupported_configuration_is_logged(vteps):
+    made, one = start_single(vteps)
+    one.vtep("add-mcast-remote", "ls0", "01:00:5e:00:00:05", address(9))
+    one.vtep("add-ucast-remote", "ls0", MAC3, "fd00::1", "--", "add-ucast-remote", "ls0", "nonsense", address(9))
+    keyed = ["--id=@l", "create", "Physical_Locator", "encapsulation_type=vxlan_over_ipv4", f"dst_ip={address(8)}", "tunnel_key=7"]
+    logical = one.vtep("--bare", "--columns=_uuid", "list", "Logical_Switch")
+    one.vtep(*keyed, "--", "create", "Ucast_Macs_Remote", f'MAC="{FAR}"', f"logical_switch={logical}", "locator=@l")
+    one.vtep("add-lr", "lr0")
+    one.vtep("--id=@e", "create", "ACL_entry", "sequence=1", "direction=ingress", "action=deny", "--",
+             "--id=@a", "create", "ACL", "acl_name=a", "acl_entries=@e", "--", "set", "Physical_Port", "p1", "acl_bindings:0=@a")  # fmt: skip
+    for line in (
+        "logical switch ls0: remote address 01:00:5e:00:00:05: of multicast addresses, only unknown-dst is supported",
+        f'logical switch ls0: remote address {MAC3}: locator "fd00::1": not an IPv4 address',
+        "logical switch ls0: remote address nonsense is not a unicast address",
+        f'logical switch ls0: remote address {FAR}: locator "{address(8)}": a tunnel key of its own is not supported',
+        "logical router lr0 is not supported",
+        "physical port p1: access control lists are not supported",
+    ):
+        until(lambda line=line: one.emulator.log().count(line) == 1, lambda line=line: f"{line} in {one.emulator.log()}")
+    # The rest is in effect.
+    made.goes(lambda frame: one.receive("p1", frame), Ether(src=MAC1, dst=ALL), "h1.p2")
+
+
+def test_a_switch_that_cannot_be_emulated(vteps):
+    one = vteps(count=1, started=False).one
+    run = one.emulator.run
+    words = ["-vconsole:off", "--unixctl=none"]
+
+    def refused(*arguments):
+        output = run(*words, *arguments)
+        assert output.code == 1 and not output.out
+        return output.err.rstrip("\n")
+
+    assert refused("other") == "ovs-vtep: no physical switch named other in database hardware_vtep"
+    one.vtep("add-ps", "other", "--", "set", "Physical_Switch", "other", "tunnel_ips=192.0.2.1")
+    assert refused("other") == "ovs-vtep: couldn't find OVS bridge other"
+    one.vtep("clear", "Physical_Switch", NAME, "tunnel_ips")
+    assert refused(NAME) == "ovs-vtep: exactly one 'tunnel_ips' should be set"
+    one.vtep("set", "Physical_Switch", NAME, "tunnel_ips=192.0.2.1,192.0.2.2")
+    assert refused(NAME) == "ovs-vtep: exactly one 'tunnel_ips' should be set"
+    one.vtep("set", "Physical_Switch", NAME, 'tunnel_ips="fd00::1"')
+    assert refused(NAME) == 'ovs-vtep: tunnel_ips: "fd00::1" is not an IPv4 address, which VXLAN tunnels need'
+    assert refused() == "ovs-vtep: the name of the physical switch is required; use --help for usage"
+    assert refused("a", "b") == "ovs-vtep: only one physical switch is accepted; use --help for usage"
+    assert refused("a/b") == "ovs-vtep: a/b: not the name of a bridge"
+    assert refused("--db=nonsense", NAME).startswith("ovs-vtep: nonsense: ")
+    assert "unrecognized option '--nonsense'" in run("--nonsense").err
+    assert "PS-NAME" in run("--help").out and "(Open vSwitch) 4.0" in run("--version").out
+
+
+def test_the_control_socket(vteps):
+    one = vteps(count=1).one
+    appctl = lambda *words: one.switch.appctl("-t", "ovs-vtep", *words)
+    assert appctl("version").startswith("ovs-vtep (Open vSwitch)")
+    assert {"exit", "vlog/set", "list-commands"} <= {line.split()[0] for line in appctl("list-commands").splitlines()}
+    appctl("vlog/set", "vtep:file:dbg")
+    appctl("exit")
+    until(lambda: not one.emulator.lives() and not one.emulator.pidfile.exists(), "the end of ovs-vtep")
+
+
+def test_databases_and_sockets_elsewhere(making, vteps):
+    one = vteps(count=1, started=False).one
+    # The same directory as seen below another root.
+    root = making.tmp_path_factory.mktemp("r")
+    below = root / one.switch.directory.relative_to("/")
+    below.parent.mkdir(parents=True)
+    below.symlink_to(one.switch.directory)
+    one.emulator.environment["OVS_RUNDIR"] = str(one.switch.directory)
+    one.emulator.start(f"--root-prefix={root}")
+    until(lambda: one.vtep("list-ports", NAME).split() == ["p1", "p2"], "the ports of the physical switch")
+    assert f"emulating physical switch ps (unix:{below}/db.sock, unix:{below}/db.sock)" in one.emulator.log()
+    one.emulator.stop()
+    # The second database at another server.
+    server = one.switch.directory / "second"
+    server.mkdir()
+    made = DatabaseServer(one.switch.programs, making.peers, server, [making.peers.parent / "usr/share/openvswitch/vtep.ovsschema"])
+    made.start()
+    try:
+        words = ["--db", made.remote, "add-ps", NAME, "--", "set", "Physical_Switch", NAME, f"tunnel_ips={one.address}"]
+        one.vtep(*words)
+        one.emulator.start(f"--vtep-db={made.remote}", f"--db=unix:{one.switch.socket}")
+        until(lambda: one.vtep("--db", made.remote, "list-ports", NAME).split() == ["p1", "p2"], "the ports")
+    finally:
+        one.emulator.stop()
+        made.stop()

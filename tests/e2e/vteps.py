@@ -127,9 +127,7 @@ class VtepHost:
         for other in others:
             self.switch.appctl("tnl/neigh/set", "br-phys", address(other), underlay_mac(other))
 
-    def cable(self, socket, method):
-        """Adds the uplink, which listens to the socket or connects to it."""
-        option = f"options:pstream=punix:{socket}" if method == "listen" else f"options:stream=unix:{socket}"
+    def add_uplink(self, option):
         words = ["add-port", "br-phys", "uplink", "--", "set", "interface", "uplink", option]
         self.switch.vsctl(*words, f"options:tx_pcap={self.capture('uplink')}")
 
@@ -244,26 +242,28 @@ def references(value):
     return [value[1]] if value[0] == "uuid" else [uuid for _, uuid in value[1]]
 
 
-class Pair:
-    """Two VTEPs whose uplinks are joined."""
-
-    def __init__(self, making, maker=None):
-        self.making, self.maker = making, maker
-        self.hosts = [VtepHost(making, number, maker) for number in (1, 2)]
-        self.one, self.two = self.hosts
+class Vteps:
+    """One VTEP, or two whose uplinks are joined."""
 
     # Endpoints that exist only as neighbours.
     PHANTOMS = (8, 9)
 
+    def __init__(self, making, maker=None, count=2):
+        self.hosts = [VtepHost(making, number + 1, maker) for number in range(count)]
+        self.one, self.two = self.hosts[0], self.hosts[-1]
+
     def start(self):
+        """Starts all daemons but the emulators."""
         socket = self.one.switch.directory / "cable"
-        for host, method in zip(self.hosts, ("listen", "connect")):
+        for host in self.hosts:
             host.start()
-            host.cable(socket, method)
+            host.add_uplink(f"options:pstream=punix:{socket}" if host is self.one else f"options:stream=unix:{socket}")
         self.settle_underlay()
+        return self
+
+    def start_emulators(self):
         for host in self.hosts:
             host.emulator.start()
-        return self
 
     def settle_underlay(self):
         for host in self.hosts:

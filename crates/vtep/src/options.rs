@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn directories_are_below_the_root() {
         assert_eq!(below(None, Path::new("/var/run")), Path::new("/var/run"));
-        assert_eq!(below(Some("/tmp/root"), Path::new("/var/run")), Path::new("/tmp/root/var/run"));
+        assert_eq!(below(Some("/tmp/tree"), Path::new("/var/run")), Path::new("/tmp/tree/var/run"));
         assert!(below(Some("root"), Path::new("run")).is_absolute());
     }
 }
