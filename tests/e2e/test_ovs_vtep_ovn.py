@@ -103,7 +103,12 @@ def scenario(gateway):
         goes(from_host, lambda number=number: network.sent(f"p{number}"), Ether(src=HOST, dst=macs[number]))
         goes(lambda frame, number=number: network.receive(f"p{number}", frame), at_host, Ether(src=macs[number], dst=HOST))
         goes(lambda frame, number=number: network.receive(f"p{number}", frame), at_host, Ether(src=macs[number], dst=ALL))
-    until(lambda: host.local_macs() == [("v0", HOST)], "the learned address")
+
+    def learned():
+        from_host(Ether(src=HOST, dst=ALL) / bytes(46))
+        return host.local_macs() == [("v0", HOST)]
+
+    until(learned, "the learned address", interval_s=0.3)
     # OVN reports the addresses of its ports.
     expected = [("v0", macs[number], address(number)) for number in (1, 2)]
     until(lambda: host.rows()["unicast Remote"] == expected, lambda: f"the addresses of OVN: {host.rows()}")

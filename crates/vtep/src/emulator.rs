@@ -13,8 +13,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::changes::{SwitchChange, VtepChange, of_report, of_switch};
 use crate::flow_table::FlowTable;
-use crate::hardware_vtep::{self, Problem, Unusable};
-use crate::model::{Learned, Role, Switch};
+use crate::hardware_vtep::{self, Unusable};
+use crate::model::{Learned, Problem, Role, Switch};
 use crate::open_vswitch;
 use crate::options::Options;
 use crate::plan::{Plan, plan};
@@ -153,8 +153,7 @@ impl Emulator {
         }
         let mut problems = contents.problems;
         let plan_now = plan(&contents.vtep, &switch, &self.learned);
-        let conflict = |name| Problem(format!("port {name} is left out, as another port has its name"));
-        problems.extend(plan_now.conflicts.iter().map(conflict));
+        problems.extend(plan_now.problems.iter().cloned());
         self.change_switch(&of_switch(&switch.bridges, &plan_now.bridges)).await;
         self.change_flows(&plan_now, &switch, poll, &mut problems).await;
         let plan_now = plan(&contents.vtep, &switch, &self.learned);
@@ -187,7 +186,7 @@ impl Emulator {
             }
         }
         let mut txn = self.vtep.transaction();
-        changes.iter().for_each(|change| hardware_vtep::write(&mut txn, &self.name, tunnel_ip, change));
+        hardware_vtep::write(&mut txn, &self.name, tunnel_ip, changes);
         report(vtep::DATABASE, &txn.commit().await);
     }
 
@@ -214,8 +213,11 @@ impl Emulator {
                     Err(error) => outcome = Err(error),
                 }
             }
-            if let Err(error) = outcome {
-                problems.insert(Problem(format!("{}: {error}", table.socket().display())));
+            match outcome {
+                Err(error) if table.is_overdue(&error) => {
+                    problems.insert(Problem(format!("{}: {error}", table.socket().display())));
+                }
+                _ => {}
             }
         }
     }

@@ -3,18 +3,25 @@
 //! When the connection is new, the table reads all flows and deletes the unwanted ones, whoever made them. From then on
 //! it knows its flows and sends changes only: flows that another program adds later stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use base::{MacAddr, PortNo};
-use flow::Field;
+use flow::{Field, Match};
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::multipart::{StatsReply, StatsRequest};
 use openflow::{Action, FlowMod, FlowModCommand, OfpError};
+use tokio::time::Instant;
 
 use crate::changes::{FlowChange, of_flows};
 use crate::connection::{Connection, FlowError};
-use crate::flow::{DESTINATIONS, FlowId, Flows, LEARNED_COOKIE, LEARNED_PRIORITY, Matching, REMOTE_PRIORITY};
+use crate::flow::{
+    DESTINATIONS, FlowId, Flows, LEARNED_COOKIE, LEARNED_PRIORITY, Matching, REMOTE_PRIORITY, Treatment,
+};
+
+/// Time for which a bridge may refuse connections before that is an error: it is being added, or the switch restarts.
+const START_MAX: Duration = Duration::from_secs(5);
 
 /// The flows of one bridge.
 #[derive(Debug)]
@@ -23,12 +30,14 @@ pub(crate) struct FlowTable {
     connection: Option<Connection>,
     /// The flows that this program has added, or found.
     installed: Flows,
+    /// When the connection was lost, or the bridge was new.
+    unconnected_since: Instant,
 }
 
 impl FlowTable {
     /// The flows of the bridge with this management socket.
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { socket, connection: None, installed: Flows::new() }
+        Self { socket, connection: None, installed: Flows::new(), unconnected_since: Instant::now() }
     }
 
     /// The management socket.
@@ -36,11 +45,21 @@ impl FlowTable {
         &self.socket
     }
 
+    /// Returns true if an error is to be reported: it is none of the connection, or the bridge has refused connections for
+    /// longer than a start takes.
+    pub(crate) fn is_overdue(&self, error: &FlowError) -> bool {
+        !matches!(error, FlowError::Io(_) | FlowError::Closed) || self.unconnected_since.elapsed() > START_MAX
+    }
+
     /// Makes the flows the wanted ones. After an error the next call begins with a new connection.
     pub(crate) async fn update(&mut self, wanted: &Flows) -> Result<(), FlowError> {
         let outcome = self.try_update(wanted).await;
-        if outcome.is_err() {
-            self.connection = None;
+        self.close_after_error(outcome)
+    }
+
+    fn close_after_error<T>(&mut self, outcome: Result<T, FlowError>) -> Result<T, FlowError> {
+        if outcome.is_err() && self.connection.take().is_some() {
+            self.unconnected_since = Instant::now();
         }
         outcome
     }
@@ -76,10 +95,7 @@ impl FlowTable {
         is_local: impl Fn(u16) -> bool,
     ) -> Result<BTreeMap<MacAddr, u16>, FlowError> {
         let outcome = self.try_learned(is_local).await;
-        if outcome.is_err() {
-            self.connection = None;
-        }
-        outcome
+        self.close_after_error(outcome)
     }
 
     async fn try_learned(&mut self, is_local: impl Fn(u16) -> bool) -> Result<BTreeMap<MacAddr, u16>, FlowError> {
@@ -107,26 +123,21 @@ async fn statistics(connection: &mut Connection, request: FlowStatsRequest) -> R
 
 /// The wanted ones among present flows, and flow mods that delete all others but learned flows.
 fn sort(present: &[FlowStats], wanted: &Flows) -> (Flows, Vec<FlowMod>) {
-    let known: Vec<_> = wanted.iter().map(|(id, treatment)| (id.add(treatment), *id, treatment)).collect();
-    let by_identity: BTreeMap<(u8, u16), Vec<_>> = known.iter().fold(BTreeMap::new(), |mut map, flow| {
-        map.entry((flow.1.table, flow.1.priority)).or_insert_with(Vec::new).push(flow);
-        map
-    });
+    let known: HashMap<(u8, u16, Match), (&FlowId, &Treatment)> =
+        wanted.iter().map(|flow| ((flow.0.table, flow.0.priority, flow.0.matching.to_match()), flow)).collect();
     let mut installed = Flows::new();
     let mut unwanted = Vec::new();
     for flow in present {
         if learned(flow).is_some() {
             continue;
         }
-        let similar = by_identity.get(&(flow.table_id, flow.priority)).into_iter().flatten();
-        let same = similar.into_iter().find(|(sent, ..)| {
-            sent.matching == flow.matching
-                && sent.actions == flow.actions
-                && (flow.idle_timeout, flow.hard_timeout) == (0, 0)
+        let same = known.get(&(flow.table_id, flow.priority, flow.matching.clone()));
+        let same = same.filter(|(_, treatment)| {
+            treatment.to_actions() == flow.actions && (flow.idle_timeout, flow.hard_timeout) == (0, 0)
         });
         match same {
-            Some((_, id, treatment)) => {
-                installed.insert(*id, (*treatment).clone());
+            Some((id, treatment)) => {
+                installed.insert(**id, (*treatment).clone());
             }
             None => unwanted.push(FlowMod {
                 table_id: Some(flow.table_id),

@@ -3,8 +3,6 @@
 mod read;
 mod write;
 
-use std::fmt;
-
 use ovsdb_client::schemas::vtep::{
     logical_binding_stats, logical_router, logical_switch, mcast_macs_local, mcast_macs_remote, physical_locator,
     physical_locator_set, physical_port, physical_switch, tunnel, ucast_macs_local, ucast_macs_remote,
@@ -29,16 +27,6 @@ pub(crate) enum Unusable {
     /// The element of `tunnel_ips` is no IPv4 address.
     #[error("tunnel_ips: \"{0}\" is not an IPv4 address, which VXLAN tunnels need")]
     TunnelIp(String),
-}
-
-/// A part of the configuration that has no effect; the text says which, and why.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Problem(pub(crate) String);
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// The columns to replicate.

@@ -201,6 +201,8 @@ impl Port {
 pub(crate) struct Observed {
     /// Its OpenFlow port number, if it is open.
     pub(crate) ofport: Option<u16>,
+    /// Why it is not open.
+    pub(crate) error: Option<String>,
     /// Interface:`bfd_status`.
     pub(crate) bfd_status: Pairs,
     pub(crate) received: Traffic,
@@ -232,3 +234,13 @@ impl Switch {
 
 /// The addresses that the bridges of logical switches have learned, by bridge, with their ports.
 pub(crate) type Learned = BTreeMap<String, BTreeMap<MacAddr, u16>>;
+
+/// A part of the configuration that has no effect; the text says which, and why.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Problem(pub(crate) String);
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

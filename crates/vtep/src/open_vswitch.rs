@@ -24,7 +24,7 @@ pub(crate) fn wanted() -> Wanted {
         open_vswitch { BRIDGES }
         bridge { NAME, PORTS, DATAPATH_TYPE, FAIL_MODE, EXTERNAL_IDS }
         port { NAME, INTERFACES }
-        interface { NAME, TYPE, OPTIONS, OFPORT, BFD, BFD_STATUS, STATISTICS }
+        interface { NAME, TYPE, OPTIONS, OFPORT, ERROR, BFD, BFD_STATUS, STATISTICS }
     })
 }
 
@@ -85,6 +85,7 @@ fn observed(row: Row<'_, Interface>) -> Observed {
     let ofport = row.get(interface::OFPORT).filter(|number| (1..OFPORT_MAX).contains(number));
     Observed {
         ofport: ofport.and_then(|number| number.try_into().ok()),
+        error: row.get(interface::ERROR).map(str::to_owned),
         bfd_status: pairs(row.get(interface::BFD_STATUS)),
         received: traffic("rx_packets", "rx_bytes"),
         sent: traffic("tx_packets", "tx_bytes"),

@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 
 use crate::flow::Flows;
 use crate::model::{
-    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Learned, LogicalSwitch, Observed, Pairs, Port, Report, Role,
-    Switch, TunnelReport, Vtep,
+    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Learned, LogicalSwitch, Observed, Pairs, Port, Problem, Report,
+    Role, Switch, TunnelReport, Vtep,
 };
 
 /// Physical_Switch:`description`, as Open vSwitch's emulator sets it.
@@ -43,8 +43,8 @@ pub(crate) struct Plan {
     /// The flows of each of them.
     pub(crate) flows: BTreeMap<String, Flows>,
     pub(crate) report: Report,
-    /// Names of ports that are left out, as other ports have them.
-    pub(crate) conflicts: BTreeSet<String>,
+    /// Ports that cannot be as wanted.
+    pub(crate) problems: BTreeSet<Problem>,
 }
 
 /// Computes the wanted state. Flows and counters are those of ports that exist: they are complete once the switch has
@@ -53,10 +53,11 @@ pub(crate) fn plan(vtep: &Vtep, switch: &Switch, learned: &Learned) -> Plan {
     let physical = physical_ports(vtep, switch);
     let bindings = bindings(vtep, &physical);
     let mut bridges = bridges(vtep, switch, &bindings, &physical);
-    let conflicts = leave_conflicts_out(&mut bridges, switch, &physical);
+    let mut problems = leave_conflicts_out(&mut bridges, switch, &physical);
+    problems.extend(problems_of_ports(switch, &bridges, &bindings));
     let flows = flows::flows(vtep, switch, &bridges, &bindings);
     let report = report(switch, &bridges, &bindings, &physical, learned);
-    Plan { bridges, flows, report, conflicts }
+    Plan { bridges, flows, report, problems }
 }
 
 /// The ports of the physical switch: all ports of its bridge but the patch ports of bindings.
@@ -125,22 +126,40 @@ fn leave_conflicts_out(
     bridges: &mut BTreeMap<String, Bridge>,
     switch: &Switch,
     physical: &BTreeMap<String, Port>,
-) -> BTreeSet<String> {
+) -> BTreeSet<Problem> {
     let foreign = switch.bridges.iter().filter(|(_, bridge)| bridge.role == Role::Foreign);
     let foreign = foreign.flat_map(|(name, bridge)| bridge.ports.keys().chain([name]));
     let taken: BTreeSet<&String> = foreign.chain(physical.keys()).collect();
-    let mut conflicts = BTreeSet::new();
+    let mut problems = BTreeSet::new();
     for bridge in bridges.values_mut() {
         let is_physical = bridge.role == Role::Physical;
         bridge.ports.retain(|name, port| {
             let is_free = !taken.contains(name) || is_physical && physical.get(name) == Some(port);
             if !is_free {
-                conflicts.insert(name.clone());
+                problems.insert(Problem(format!("port {name} is left out, as another port has its name")));
             }
             is_free
         });
     }
-    conflicts
+    problems
+}
+
+/// Ports that are not open, and bound ports that no flow can name.
+fn problems_of_ports(
+    switch: &Switch,
+    bridges: &BTreeMap<String, Bridge>,
+    bindings: &BTreeMap<String, BTreeSet<Binding>>,
+) -> BTreeSet<Problem> {
+    let mut problems = BTreeSet::new();
+    for name in bridges.values().flat_map(|bridge| bridge.ports.keys()) {
+        if let Some(error) = switch.observed.get(name).and_then(|observed| observed.error.as_ref()) {
+            problems.insert(Problem(format!("port {name}: {error}")));
+        }
+    }
+    for binding in bindings.values().flatten().filter(|binding| !switch.observed.contains_key(&binding.port)) {
+        problems.insert(Problem(format!("physical port {}: bonds are not supported", binding.port)));
+    }
+    problems
 }
 
 /// The tunnels of a logical switch: remote endpoints with the key.

@@ -183,3 +183,31 @@ fn bfd_follows_the_tunnel_table() {
         report.tunnels[&remote].status.iter().map(|(key, value)| format!("{key}={value}")).collect();
     assert_eq!(shown.join(" "), "enabled=true forwarding=true state=up");
 }
+
+/// The problems of the example with a change.
+fn problems(change: impl Fn(&mut Switch)) -> Vec<String> {
+    let (vtep, switch) = snapshots::example();
+    let mut switch = settled(&vtep, switch);
+    change(&mut switch);
+    let problems = plan(&vtep, &switch, &Learned::new()).problems;
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn ports_that_do_not_forward_are_reported() {
+    assert!(problems(|_| {}).is_empty());
+    let bond = problems(|switch| drop(switch.observed.remove("a")));
+    assert_eq!(bond, ["physical port a: bonds are not supported"]);
+    let failed = problems(|switch| {
+        let observed = switch.observed.get_mut("vx1").expect("a tunnel");
+        (observed.ofport, observed.error) = (None, Some("no memory".to_owned()));
+    });
+    assert_eq!(failed, ["port vx1: no memory"]);
+    let taken = problems(|switch| {
+        let port = switch.bridges.get_mut(BFD_BRIDGE).and_then(|bridge| bridge.ports.remove("bfd192.0.2.2"));
+        let ports = [("bfd192.0.2.2".to_owned(), port.expect("a port"))].into();
+        let bridge = Bridge { role: Role::Foreign, datapath_type: String::new(), is_secure: false, ports };
+        switch.bridges.insert("br0".to_owned(), bridge);
+    });
+    assert_eq!(taken, ["port bfd192.0.2.2 is left out, as another port has its name"]);
+}

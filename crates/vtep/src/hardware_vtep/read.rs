@@ -13,9 +13,10 @@ use ovsdb_client::schemas::vtep::{
 };
 use ovsdb_client::typed::{self, Enumeration, Ref, Row};
 
-use super::{Problem, Unusable};
+use super::Unusable;
 use crate::model::{
-    BfdSettings, Binding, Counters, LogicalSwitch, Pairs, Replication, Report, Stray, TunnelReport, UNKNOWN_DST, Vtep,
+    BfdSettings, Binding, Counters, LogicalSwitch, Pairs, Problem, Replication, Report, Stray, TunnelReport,
+    UNKNOWN_DST, Vtep,
 };
 
 /// The largest VXLAN network identifier (RFC 7348 section 5).

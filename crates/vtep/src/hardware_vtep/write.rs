@@ -1,32 +1,59 @@
 //! Changes the report about a physical switch.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use base::MacAddr;
 use ovsdb_client::Transaction;
 use ovsdb_client::schemas::vtep::{
     LogicalBindingStats, LogicalSwitch, McastMacsLocal, PhysicalLocator, PhysicalLocatorSet, PhysicalPort,
     PhysicalSwitch, Tunnel, UcastMacsLocal, logical_binding_stats, logical_switch, mcast_macs_local, physical_locator,
     physical_locator_set, physical_port, physical_switch, tunnel, ucast_macs_local,
 };
-use ovsdb_client::typed::{Enumeration, Ref};
+use ovsdb_client::typed::Ref;
 
 use crate::changes::VtepChange;
 use crate::model::{Binding, Counters, Stray, TunnelReport, UNKNOWN_DST};
 
-/// Makes a change of the report about the physical switch `name`, whose tunnels end at `tunnel_ip`.
-pub(crate) fn write(txn: &mut Transaction<'_>, name: &str, tunnel_ip: Ipv4Addr, change: &VtepChange) {
+/// Makes changes of the report about the physical switch `name`, whose tunnels end at `tunnel_ip`.
+pub(crate) fn write(txn: &mut Transaction<'_>, name: &str, tunnel_ip: Ipv4Addr, changes: &[VtepChange]) {
     let found = txn.all(PhysicalSwitch).into_iter().find(|row| txn.get(*row, physical_switch::NAME) == name);
     let Some(switch) = found else { return };
-    Writer { txn, switch, tunnel_ip }.write(change);
+    let logical = txn.all(LogicalSwitch).into_iter();
+    let logical = logical.map(|row| (txn.get(row, logical_switch::NAME).to_owned(), row)).collect();
+    let mut writer = Writer { txn, switch, tunnel_ip, logical, own: None, unicast: BTreeMap::new() };
+    if changes.iter().any(|change| matches!(change, VtepChange::RemoveUnicast(..))) {
+        writer.index_unicast();
+    }
+    changes.iter().for_each(|change| writer.write(change));
 }
+
+/// Rows of Ucast_Macs_Local by logical switch and address.
+type Unicast = BTreeMap<(Ref<LogicalSwitch>, MacAddr), Vec<Ref<UcastMacsLocal>>>;
 
 struct Writer<'t, 'idl> {
     txn: &'t mut Transaction<'idl>,
     switch: Ref<PhysicalSwitch>,
     tunnel_ip: Ipv4Addr,
+    /// Logical switches by name.
+    logical: BTreeMap<String, Ref<LogicalSwitch>>,
+    /// The locator of the switch itself, once it is needed.
+    own: Option<Ref<PhysicalLocator>>,
+    /// The rows at that locator, if some are to be removed.
+    unicast: Unicast,
 }
 
 impl Writer<'_, '_> {
+    fn index_unicast(&mut self) {
+        for row in self.txn.all(UcastMacsLocal) {
+            let mac = self.txn.get(row, ucast_macs_local::MAC).parse();
+            if let (Ok(mac), true) = (mac, self.is_own(self.txn.get(row, ucast_macs_local::LOCATOR))) {
+                let logical = self.txn.get(row, ucast_macs_local::LOGICAL_SWITCH);
+                self.unicast.entry((logical, mac)).or_default().push(row);
+            }
+        }
+    }
+
     fn write(&mut self, change: &VtepChange) {
         match change {
             VtepChange::Describe(text) => self.txn.set(self.switch, physical_switch::DESCRIPTION, text),
@@ -40,7 +67,7 @@ impl Writer<'_, '_> {
             }
             VtepChange::AddUnicast(logical, mac) => {
                 let Some(logical) = self.logical(logical) else { return };
-                let locator = self.locator(self.tunnel_ip);
+                let locator = self.own_locator();
                 self.txn
                     .insert(UcastMacsLocal)
                     .set(ucast_macs_local::MAC, mac.to_string())
@@ -48,19 +75,13 @@ impl Writer<'_, '_> {
                     .set(ucast_macs_local::LOCATOR, locator);
             }
             VtepChange::RemoveUnicast(logical, mac) => {
-                let logical = self.logical(logical);
-                let is_it = |row: &Ref<UcastMacsLocal>| {
-                    let found = self.txn.get(*row, ucast_macs_local::MAC).parse();
-                    found == Ok(*mac)
-                        && Some(self.txn.get(*row, ucast_macs_local::LOGICAL_SWITCH)) == logical
-                        && self.is_own(self.txn.get(*row, ucast_macs_local::LOCATOR))
-                };
-                let rows: Vec<_> = self.txn.all(UcastMacsLocal).into_iter().filter(is_it).collect();
+                let Some(logical) = self.logical(logical) else { return };
+                let rows = self.unicast.remove(&(logical, *mac)).unwrap_or_default();
                 rows.into_iter().for_each(|row| self.txn.delete(row));
             }
             VtepChange::AddUnknown(logical) => {
                 let Some(logical) = self.logical(logical) else { return };
-                let locator = self.locator(self.tunnel_ip);
+                let locator = self.own_locator();
                 let set =
                     self.txn.insert(PhysicalLocatorSet).set(physical_locator_set::LOCATORS, [locator]).reference();
                 self.txn
@@ -107,7 +128,7 @@ impl Writer<'_, '_> {
     }
 
     fn logical(&self, name: &str) -> Option<Ref<LogicalSwitch>> {
-        self.txn.all(LogicalSwitch).into_iter().find(|row| self.txn.get(*row, logical_switch::NAME) == name)
+        self.logical.get(name).copied()
     }
 
     /// Returns true if the locator is this address, for any logical switch.
@@ -124,14 +145,19 @@ impl Writer<'_, '_> {
     fn locator(&mut self, ip: Ipv4Addr) -> Ref<PhysicalLocator> {
         let found = self.txn.all(PhysicalLocator).into_iter().find(|row| self.is_locator(*row, ip));
         found.unwrap_or_else(|| {
-            let encapsulation = physical_locator::EncapsulationType::VxlanOverIpv4;
-            debug_assert_eq!(encapsulation.name(), "vxlan_over_ipv4");
             self.txn
                 .insert(PhysicalLocator)
-                .set(physical_locator::ENCAPSULATION_TYPE, encapsulation)
+                .set(physical_locator::ENCAPSULATION_TYPE, physical_locator::EncapsulationType::VxlanOverIpv4)
                 .set(physical_locator::DST_IP, ip.to_string())
                 .reference()
         })
+    }
+
+    /// The locator of the switch itself.
+    fn own_locator(&mut self) -> Ref<PhysicalLocator> {
+        let own = self.own.unwrap_or_else(|| self.locator(self.tunnel_ip));
+        self.own = Some(own);
+        own
     }
 
     /// The tunnel to a remote endpoint.
@@ -144,7 +170,7 @@ impl Writer<'_, '_> {
 
     fn set_tunnel(&mut self, remote: Ipv4Addr, report: &TunnelReport) {
         let row = self.tunnel(remote).unwrap_or_else(|| {
-            let (local, remote) = (self.locator(self.tunnel_ip), self.locator(remote));
+            let (local, remote) = (self.own_locator(), self.locator(remote));
             let row = self.txn.insert(Tunnel).set(tunnel::LOCAL, local).set(tunnel::REMOTE, remote).reference();
             self.txn.add(self.switch, physical_switch::TUNNELS, [row]);
             row
