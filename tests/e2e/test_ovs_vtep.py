@@ -7,6 +7,7 @@ import pytest
 from scapy.layers.l2 import Dot1Q, Ether
 
 from databases import DatabaseServer
+from overlays import BRIDGE, LinuxEnd, Site, cable, outer
 from vteps import NAME, Emulator, Vteps, address
 from waiting import until
 
@@ -469,3 +470,29 @@ def test_databases_and_sockets_elsewhere(making, vteps):
     finally:
         one.emulator.stop()
         made.stop()
+
+
+def test_linux_is_the_other_end(making):
+    site, linux = Site(making, 1), LinuxEnd(making, 2)
+    cable(site, linux)
+    directory = making.tmp_path_factory.mktemp("vtep")
+    server = DatabaseServer(making.programs, making.peers, directory, [making.peers.parent / "usr/share/openvswitch/vtep.ovsschema"])
+    emulator = Emulator(site.switch, making.peers)
+    server.start()
+    try:
+        vtep = lambda *words: server.run("vtep-ctl", "--db", server.remote, *words).out
+        vtep("add-ps", BRIDGE, "--", "set", "Physical_Switch", BRIDGE, f"tunnel_ips={outer(1)}")
+        emulator.start(f"--vtep-db={server.remote}", name=BRIDGE)
+        until(lambda: vtep("list-ports", BRIDGE).split() == [site.host.port], "the physical port")
+        vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}", "--", "bind-ls", BRIDGE, site.host.port, "0", "ls0")
+        vtep("add-mcast-remote", "ls0", "unknown-dst", outer(2))
+        linux.tunnel("vxlan", "id", KEY, "remote", outer(1), "dstport", 4789)
+        pings = lambda: site.host.run("ping", "-c", "1", "-W", "1", linux.address, check=False).code == 0
+        until(pings, "a reply")
+        until(lambda: f"{site.host.mac} -> vxlan_over_ipv4/{outer(1)}" in vtep("list-local-macs", "ls0"), "the learned address")
+        # By the address alone, once a controller has reported it.
+        vtep("add-ucast-remote", "ls0", linux.mac, outer(2), "--", "del-mcast-remote", "ls0", "unknown-dst", outer(2))
+        until(pings, "a reply")
+    finally:
+        emulator.stop()
+        server.stop()

@@ -30,7 +30,7 @@ pub(crate) fn serve(options: Options, log: &Arc<vlog::Log>) -> Result<(), String
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async move {
         let commands = unixctl::Commands::new(cli::version_text(log.program()).trim_end());
-        daemon::control::register_common(&commands, log, started.shutdown());
+        daemon::control::register(&commands, log, started.shutdown(), Vec::new);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;
         let control = control.map(|server| tokio::spawn(server.run()));
         let mut emulator = Emulator::new(&options).map_err(|e| e.to_string())?;
