@@ -1,6 +1,7 @@
 //! Tests of the core on random snapshots: changes lead to the wanted state, a second run changes nothing, and the flows
 //! forward frames as a naive model does.
 
+mod databases;
 mod forwarding;
 mod snapshots;
 
