@@ -109,6 +109,9 @@ def scenario(pair, record):
     # Tags that are not bound.
     pair.goes(second, tagged(MAC2, ALL, 8))
     pair.goes(second, Ether(src=MAC2, dst=ALL))
+    # VLAN 0 stands for all other frames, too, which keep their tags where no other takes its place.
+    replaced, kept = pair.goes(first, tagged(MAC1, ALL, 8), "h1.p2", "h2.p1")
+    assert Ether(replaced)[Dot1Q].vlan == 7 and Ether(kept)[Dot1Q].vlan == 8
 
     # Learned addresses are reported; known ones have their frames alone.
     learn = {MAC1: (first, Ether(src=MAC1, dst=ALL)), MAC2: (second, tagged(MAC2, ALL, 7)), MAC3: (remote, Ether(src=MAC3, dst=ALL))}

@@ -192,7 +192,9 @@ impl Port {
     pub(crate) fn is_physical_patch(&self, name: &str) -> bool {
         let binding = name.strip_suffix("-p");
         let peer = self.options.get("peer").and_then(|peer| peer.strip_suffix("-l"));
-        self.kind == "patch" && binding.is_some() && binding == peer
+        let vlan = binding.and_then(|binding| binding.split_once('-')).map(|(vlan, _)| vlan);
+        let has_vlan = vlan.is_some_and(|vlan| vlan.len() == 4 && vlan.bytes().all(|byte| byte.is_ascii_digit()));
+        self.kind == "patch" && has_vlan && binding == peer
     }
 }
 
@@ -242,5 +244,22 @@ pub(crate) struct Problem(pub(crate) String);
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patch_ports_of_bindings_are_recognised() {
+        let binding = Binding { vlan: 7, port: "eth-1".to_owned() };
+        let (name, patch) = (binding.physical_patch(), Port::patch(binding.logical_patch()));
+        assert_eq!((name.as_str(), patch.options["peer"].as_str()), ("0007-eth-1-p", "0007-eth-1-l"));
+        assert!(patch.is_physical_patch(&name));
+        // Ports of others.
+        assert!(!patch.is_physical_patch("0008-eth-1-p") && !patch.is_physical_patch(&binding.logical_patch()));
+        assert!(!Port::patch("to-br1-l".to_owned()).is_physical_patch("to-br1-p"));
+        assert!(!Port::default().is_physical_patch(&name));
     }
 }

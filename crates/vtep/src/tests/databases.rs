@@ -209,7 +209,7 @@ impl Databases {
             }
         })
         .await;
-        // What is read is what was configured.
+        // The program reads the same configuration.
         let read = hardware_vtep::read(self.vtep.replica(), PHYSICAL).expect("a switch").vtep;
         let logical: BTreeMap<_, _> =
             vtep.logical.iter().map(|(name, of)| (name, (of.tunnel_key, &of.unicast, &of.unknown))).collect();
