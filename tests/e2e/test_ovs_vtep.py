@@ -8,7 +8,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 
 from databases import DatabaseServer
 from overlays import BRIDGE, LinuxEnd, Site, cable, outer
-from vteps import NAME, Emulator, Vteps, address
+from vteps import NAME, Emulator, Vteps, address, vtep_schema
 from waiting import until
 
 MAC1, MAC2, MAC3, FAR = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:02:01", "02:00:00:00:09:09"
@@ -114,7 +114,11 @@ def scenario(pair, record):
     assert Ether(replaced)[Dot1Q].vlan == 7 and Ether(kept)[Dot1Q].vlan == 8
 
     # Learned addresses are reported; known ones have their frames alone.
-    learn = {MAC1: (first, Ether(src=MAC1, dst=ALL)), MAC2: (second, tagged(MAC2, ALL, 7)), MAC3: (remote, Ether(src=MAC3, dst=ALL))}
+    learn = {
+        MAC1: (first, Ether(src=MAC1, dst=ALL)),
+        MAC2: (second, tagged(MAC2, ALL, 7)),
+        MAC3: (remote, Ether(src=MAC3, dst=ALL)),
+    }
     learns(one, "ls0", {mac: learn[mac] for mac in (MAC1, MAC2)})
     learns(two, "ls0", {MAC3: learn[MAC3]})
     pair.goes(first, Ether(src=MAC1, dst=MAC2), "h1.p2")
@@ -223,7 +227,8 @@ def test_bfd_chooses_the_service_node(vteps):
     enable(two, one)
     for host, other in ((one, two), (two, one)):
         up = {"enabled": "true", "state": "up", "forwarding": "true", "remote_state": "up"}
-        until(lambda host=host, other=other: up.items() <= status(host, other).items(), lambda host=host, other=other: status(host, other))
+        is_up = lambda host=host, other=other: up.items() <= status(host, other).items()
+        until(is_up, lambda host=host, other=other: f"a session that is up: {status(host, other)}")
     made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", "h2.p1")
 
 
@@ -336,7 +341,8 @@ def test_rows_of_other_endpoints(vteps):
         def are_there():
             first(Ether(src=MAC1, dst=ALL) / bytes(46))
             shown = one.rows()
-            return [*shown["unicast Local"], *((name, locators) for name, _, locators in shown["multicast Local"])] == list(wanted)
+            unknown = [(name, locators) for name, _, locators in shown["multicast Local"]]
+            return shown["unicast Local"] + unknown == list(wanted)
 
         until(are_there, lambda: f"{wanted}: {one.rows()}", interval_s=0.3)
 
@@ -392,7 +398,8 @@ def test_unsupported_configuration_is_logged(vteps):
     made, one = start_single(vteps)
     one.vtep("add-mcast-remote", "ls0", "01:00:5e:00:00:05", address(9))
     one.vtep("add-ucast-remote", "ls0", MAC3, "fd00::1", "--", "add-ucast-remote", "ls0", "nonsense", address(9))
-    keyed = ["--id=@l", "create", "Physical_Locator", "encapsulation_type=vxlan_over_ipv4", f"dst_ip={address(8)}", "tunnel_key=7"]
+    keyed = ["--id=@l", "create", "Physical_Locator", "encapsulation_type=vxlan_over_ipv4", f"dst_ip={address(8)}"]
+    keyed += ["tunnel_key=7"]
     logical = one.vtep("--bare", "--columns=_uuid", "list", "Logical_Switch")
     one.vtep(*keyed, "--", "create", "Ucast_Macs_Remote", f'MAC="{FAR}"', f"logical_switch={logical}", "locator=@l")
     one.vtep("add-lr", "lr0")
@@ -463,7 +470,7 @@ def test_databases_and_sockets_elsewhere(making, vteps):
     # The second database at another server.
     server = one.switch.directory / "second"
     server.mkdir()
-    made = DatabaseServer(one.switch.programs, making.peers, server, [making.peers.parent / "usr/share/openvswitch/vtep.ovsschema"])
+    made = DatabaseServer(one.switch.programs, making.peers, server, [vtep_schema(making.peers)])
     made.start()
     try:
         words = ["--db", made.remote, "add-ps", NAME, "--", "set", "Physical_Switch", NAME, f"tunnel_ips={one.address}"]
@@ -479,7 +486,7 @@ def test_linux_is_the_other_end(making):
     site, linux = Site(making, 1), LinuxEnd(making, 2)
     cable(site, linux)
     directory = making.tmp_path_factory.mktemp("vtep")
-    server = DatabaseServer(making.programs, making.peers, directory, [making.peers.parent / "usr/share/openvswitch/vtep.ovsschema"])
+    server = DatabaseServer(making.programs, making.peers, directory, [vtep_schema(making.peers)])
     emulator = Emulator(site.switch, making.peers)
     server.start()
     try:
@@ -487,7 +494,8 @@ def test_linux_is_the_other_end(making):
         vtep("add-ps", BRIDGE, "--", "set", "Physical_Switch", BRIDGE, f"tunnel_ips={outer(1)}")
         emulator.start(f"--vtep-db={server.remote}", name=BRIDGE)
         until(lambda: vtep("list-ports", BRIDGE).split() == [site.host.port], "the physical port")
-        vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}", "--", "bind-ls", BRIDGE, site.host.port, "0", "ls0")
+        vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
+        vtep("bind-ls", BRIDGE, site.host.port, "0", "ls0")
         vtep("add-mcast-remote", "ls0", "unknown-dst", outer(2))
         linux.tunnel("vxlan", "id", KEY, "remote", outer(1), "dstport", 4789)
         pings = lambda: site.host.run("ping", "-c", "1", "-W", "1", linux.address, check=False).code == 0

@@ -38,6 +38,11 @@ def underlay_mac(number):
     return f"aa:bb:cc:00:00:{number:02x}"
 
 
+def vtep_schema(peers):
+    """Open vSwitch's file of the schema."""
+    return peers.parent / "usr/share/openvswitch/vtep.ovsschema"
+
+
 class Emulator:
     """ovs-vtep beside a switch: ours, or Open vSwitch's script."""
 
@@ -98,8 +103,8 @@ class VtepHost:
         self.database = self.switch.directory / "vtep.db"
         self.emulator = Emulator(self.switch, making.peers, maker)
         self.ports = {}
-        schema = making.peers.parent / "usr/share/openvswitch/vtep.ovsschema"
-        run([self.switch.programs / "ovsdb-tool", "create", self.database, schema], env=self.switch.environment)
+        words = [self.switch.programs / "ovsdb-tool", "create", self.database, vtep_schema(making.peers)]
+        run(words, env=self.switch.environment)
         self.switch.create_database()
 
     def start(self):
@@ -188,7 +193,11 @@ class VtepHost:
                 for row in found["Physical_Switch"].values()
             ],
             "ports": sorted(
-                (row["name"], {vlan: logical(uuid) for vlan, (_, uuid) in row["vlan_bindings"][1]}, [v for v, _ in row["vlan_stats"][1]])
+                (
+                    row["name"],
+                    {vlan: logical(uuid) for vlan, (_, uuid) in row["vlan_bindings"][1]},
+                    [vlan for vlan, _ in row["vlan_stats"][1]],
+                )
                 for row in found["Physical_Port"].values()
             ),
             "tunnels": sorted(

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use openflow::error::ErrorNumber;
 use openflow::message::{Form, decode, encode_with};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::stream::{Framer, StreamError};
@@ -192,6 +193,8 @@ async fn in_time<T>(exchange: impl Future<Output = Result<T, FlowError>>) -> Res
 fn refused(report: &ErrorReport) -> FlowError {
     FlowError::Refused(match report.error {
         ReportedError::Known(error) => error.name().to_owned(),
-        ReportedError::Unknown(number) => format!("{number:?}"),
+        ReportedError::Unknown(ErrorNumber { vendor, ty, code }) => {
+            format!("error of vendor {vendor:#x}, type {ty}, code {code}")
+        }
     })
 }

@@ -54,7 +54,7 @@ pub(crate) fn plan(vtep: &Vtep, switch: &Switch, learned: &Learned) -> Plan {
     let bindings = bindings(vtep, &physical);
     let mut bridges = bridges(vtep, switch, &bindings, &physical);
     let mut problems = leave_conflicts_out(&mut bridges, switch, &physical);
-    problems.extend(problems_of_ports(switch, &bridges, &bindings));
+    problems.extend(without_effect(vtep, switch, &bridges, &bindings));
     let flows = flows::flows(vtep, switch, &bridges, &bindings);
     let report = report(switch, &bridges, &bindings, &physical, learned);
     Plan { bridges, flows, report, problems }
@@ -144,8 +144,9 @@ fn leave_conflicts_out(
     problems
 }
 
-/// Ports that are not open, and bound ports that no flow can name.
-fn problems_of_ports(
+/// Ports that are not open, bound ports that no flow can name, and logical switches without tunnels.
+fn without_effect(
+    vtep: &Vtep,
     switch: &Switch,
     bridges: &BTreeMap<String, Bridge>,
     bindings: &BTreeMap<String, BTreeSet<Binding>>,
@@ -158,6 +159,12 @@ fn problems_of_ports(
     }
     for binding in bindings.values().flatten().filter(|binding| !switch.observed.contains_key(&binding.port)) {
         problems.insert(Problem(format!("physical port {}: bonds are not supported", binding.port)));
+    }
+    for (name, logical) in vtep.logical.iter().filter(|(name, _)| bindings.contains_key(*name)) {
+        if logical.tunnel_key.is_none() && !(logical.unicast.is_empty() && logical.unknown.is_empty()) {
+            let text = format!("logical switch {name}: without a tunnel key, remote addresses are out of reach");
+            problems.insert(Problem(text));
+        }
     }
     problems
 }

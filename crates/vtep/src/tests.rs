@@ -195,6 +195,17 @@ fn problems(change: impl Fn(&mut Switch)) -> Vec<String> {
 }
 
 #[test]
+fn a_logical_switch_without_a_tunnel_key_is_reported() {
+    let (mut vtep, switch) = snapshots::example();
+    vtep.logical.values_mut().for_each(|logical| logical.tunnel_key = None);
+    let found = plan(&vtep, &switch, &Learned::new()).problems;
+    let text = "logical switch x: without a tunnel key, remote addresses are out of reach";
+    assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+    vtep.bindings.clear();
+    assert!(plan(&vtep, &switch, &Learned::new()).problems.is_empty());
+}
+
+#[test]
 fn ports_that_do_not_forward_are_reported() {
     assert!(problems(|_| {}).is_empty());
     let bond = problems(|switch| drop(switch.observed.remove("a")));
