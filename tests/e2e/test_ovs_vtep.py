@@ -192,14 +192,19 @@ def test_both_emulators_do_the_same(making, vteps):
     assert not different, "theirs, ours:\n" + "\n".join(different)
 
 
-def start_single(vteps, **options):
-    """One VTEP with a logical switch over p1, untagged, and VLAN 7 of p2."""
-    made = vteps(count=1, **options)
+def bind(made):
+    """Adds a logical switch over p1, untagged, and VLAN 7 of p2, and returns the host."""
     one = made.one
     until(lambda: one.vtep("list-ports", NAME).split() == ["p1", "p2"], "the ports of the physical switch")
     one.vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
     one.vtep("bind-ls", NAME, "p1", "0", "ls0", "--", "bind-ls", NAME, "p2", "7", "ls0")
-    return made, one
+    return one
+
+
+def start_single(vteps):
+    """One VTEP with such a logical switch."""
+    made = vteps(count=1)
+    return made, bind(made)
 
 
 def test_bfd_chooses_the_service_node(vteps):
@@ -363,12 +368,10 @@ def test_rows_of_other_endpoints(vteps):
 def test_it_continues_where_the_script_ended(making, vteps):
     made = vteps(count=1, started=False)
     one = made.one
-    theirs, ours = Emulator(one.switch, making.peers, making.peers), one.emulator
+    theirs, ours = Emulator(one.switch, making.programs, making.peers, making.peers), one.emulator
     one.emulator = theirs
     one.emulator.start()
-    until(lambda: one.vtep("list-ports", NAME).split() == ["p1", "p2"], "the ports of the physical switch")
-    one.vtep("add-ls", "ls0", "--", "set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
-    one.vtep("bind-ls", NAME, "p1", "0", "ls0", "--", "bind-ls", NAME, "p2", "7", "ls0")
+    bind(made)
     one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
     first = lambda frame: one.receive("p1", frame)
     made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
@@ -381,9 +384,21 @@ def test_it_continues_where_the_script_ended(making, vteps):
     shows(one, lambda shown: shown == before, f"what the script left: {before}")
 
 
+def test_it_works_with_the_daemons_of_open_vswitch(making, vteps):
+    made = vteps(making.peers, count=1, started=False)
+    made.one.emulator = Emulator(made.one.switch, making.programs, making.peers)
+    made.start_emulators()
+    one = bind(made)
+    first = lambda frame: one.receive("p1", frame)
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    _, with_tag = made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(9)}/{KEY}")
+    assert Ether(with_tag)[Dot1Q].vlan == 7
+    learns(one, "ls0", {MAC1: (first, Ether(src=MAC1, dst=ALL))})
+
+
 def test_a_second_emulator_waits(making, vteps):
     made, one = start_single(vteps)
-    second = Emulator(one.switch, making.peers)
+    second = Emulator(one.switch, making.programs, making.peers)
     second.pidfile, second.log_file = one.switch.directory / "second.pid", one.switch.directory / "second.log"
     words = [f"--pidfile={second.pidfile}", f"--log-file={second.log_file}", f"--unixctl={one.switch.directory}/second.ctl"]
     second.start(*words)
@@ -487,7 +502,7 @@ def test_linux_is_the_other_end(making):
     cable(site, linux)
     directory = making.tmp_path_factory.mktemp("vtep")
     server = DatabaseServer(making.programs, making.peers, directory, [vtep_schema(making.peers)])
-    emulator = Emulator(site.switch, making.peers)
+    emulator = Emulator(site.switch, making.programs, making.peers)
     server.start()
     try:
         vtep = lambda *words: server.run("vtep-ctl", "--db", server.remote, *words).out

@@ -44,9 +44,9 @@ def vtep_schema(peers):
 
 
 class Emulator:
-    """ovs-vtep beside a switch: ours, or Open vSwitch's script."""
+    """ovs-vtep beside a switch: ours in the folder `programs`, or with `maker` Open vSwitch's script."""
 
-    def __init__(self, switch, peers, maker=None):
+    def __init__(self, switch, programs, peers, maker=None):
         self.switch = switch
         self.pidfile = switch.directory / "ovs-vtep.pid"
         self.log_file = switch.directory / "ovs-vtep.log"
@@ -57,7 +57,7 @@ class Emulator:
             self.environment["PATH"] = f"{peers}:{os.environ['PATH']}"
             self.program = [sys.executable, share / "ovs-vtep"]
         else:
-            self.program = [switch.programs / "ovs-vtep"]
+            self.program = [programs / "ovs-vtep"]
 
     def run(self, *words):
         """Runs the program in the foreground, to its end."""
@@ -101,7 +101,7 @@ class VtepHost:
         self.address = address(number)
         self.switch = making.switch(start=False, maker=maker)
         self.database = self.switch.directory / "vtep.db"
-        self.emulator = Emulator(self.switch, making.peers, maker)
+        self.emulator = Emulator(self.switch, making.programs, making.peers, maker)
         self.ports = {}
         words = [self.switch.programs / "ovsdb-tool", "create", self.database, vtep_schema(making.peers)]
         run(words, env=self.switch.environment)
