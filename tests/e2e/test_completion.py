@@ -61,10 +61,12 @@ def test_commands_and_options(shell):
     assert shell.offers("ovsdb-tool schema-") == ["schema-cksum", "schema-name", "schema-version"]
     assert shell.offers("ovsdb-server --remo") == ["--remote=", "nospace"]
     assert shell.offers("ovs-dpctl dump-d") == ["dump-dps"]
+    assert shell.offers("ovs-vtep --vt") == ["--vtep-db=", "nospace"]
 
 
 def test_completion_from_the_database(shell):
     assert shell.offers("ovs-vsctl list-ports ") == ["br0", "br1"]
+    assert shell.offers("ovs-vtep --detach ") == ["br0", "br1"]
     assert shell.offers("ovs-vsctl del-port br0 ") == ["--", "br0", "br1", "p1"]
     assert shell.offers("ovs-vsctl iface-to-br p") == ["p1"]
     assert shell.offers("ovs-vsctl list Br") == shell.offers("ovs-vsctl list br") == ["Bridge"]

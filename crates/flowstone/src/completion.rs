@@ -116,6 +116,15 @@ pub(crate) fn ofctl(line: &Line) -> Vec<String> {
     }
 }
 
+/// ovs-vtep: its argument is the bridge of a physical switch.
+pub(crate) fn vtep(line: &Line) -> Vec<String> {
+    let vocabulary = vtep::vocabulary();
+    match place(&vocabulary, line) {
+        WordPosition::Command => bridges(),
+        _ => options(vocabulary, line),
+    }
+}
+
 /// ovs-appctl: the commands are the daemon's, and their usage shows which arguments are bridges.
 pub(crate) fn appctl(line: &Line) -> Vec<String> {
     let vocabulary = appctl_program::vocabulary();

@@ -97,6 +97,13 @@ const PROGRAMS: &[Program] = &[
         complete: vtepctl::complete,
     },
     Program {
+        name: "ovs-vtep",
+        subcommand: "vtep",
+        summary: "emulate a VTEP by the switch",
+        main: vtep::main,
+        complete: completion::vtep,
+    },
+    Program {
         name: "ovs-dpctl",
         subcommand: "dpctl",
         summary: "look into the datapath",

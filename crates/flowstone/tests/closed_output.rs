@@ -36,6 +36,8 @@ const CASES: &[(&str, &[&str], i32)] = &[
     ("ovsdb-tool", &["list-commands"], 0),
     ("ovs-testcontroller", &["--help"], SIGPIPE),
     ("ovs-testcontroller", &["--version"], SIGPIPE),
+    ("ovs-vtep", &["--help"], SIGPIPE),
+    ("ovs-vtep", &["--version"], SIGPIPE),
     ("ovs-dpctl", &["--help"], SIGPIPE),
     ("ovs-dpctl", &["--version"], SIGPIPE),
     ("ovs-dpctl", &["help"], 0),
