@@ -163,16 +163,48 @@ class Chassis:
 
     def flows(self, bridge="br-int"):
         """The flows of a bridge in a form that is the same in equal networks."""
-        return sorted(filter(None, map(self._normal, self.switch.flows(bridge))))
+        groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
+        meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
+        return sorted(normal(line, groups, meters) for line in self.switch.flows(bridge))
 
-    def _normal(self, line):
-        # Cookies are parts of UUIDs; the zones of connection tracking are chosen in an order that nothing determines.
-        line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
-        line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
-        return re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    def _numbered(self, command, pattern):
+        """The groups or meters of the integration bridge by their numbers."""
+        text = self.switch.ofctl("-OOpenFlow15", command, "br-int").replace("\nbands=\n", " ")
+        return dict(re.findall(pattern, text))
 
     def stop(self):
         return self.controller.stop()
+
+
+def normal(line, groups, meters):
+    """A flow without what OVN's programs choose by chance."""
+    # Cookies are parts of UUIDs.
+    line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
+    line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
+    # Zones of connection tracking are numbered in the order of a hash table.
+    line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    # So are groups and meters: their contents stand for their numbers.
+    line = re.sub(r"group:(\d+)", lambda found: f"group:{{{groups.get(found[1], 'none')}}}", line)
+    return re.sub(r"(meter_id=|meter:)(\d+)", lambda found: f"{found[1]}{{{meters.get(found[2], 'none')}}}", line)
+
+
+class External:
+    """A machine outside of OVN, on a port of the underlay."""
+
+    def __init__(self, switch, name, vlan):
+        self.switch = switch
+        self.name = name
+        words = ["add-port", "n1", name, f"tag={vlan}", "--", "set", "interface", name, f"options:tx_pcap={self._file()}"]
+        switch.vsctl(*words)
+
+    def _file(self):
+        return self.switch.directory / f"{self.name}-tx.pcap"
+
+    def receive(self, _port, *frames):
+        self.switch.appctl("netdev-dummy/receive", self.name, *[bytes(frame).hex() for frame in frames])
+
+    def sent(self, _port):
+        return pcap.packets(self._file())
 
 
 class Network:
@@ -184,6 +216,8 @@ class Network:
         self.chassis = {}
         # The chassis of each logical port that is plugged in.
         self.places = {}
+        # The machines outside.
+        self.externals = {}
         directory = making.tmp_path_factory.mktemp("central")
         self.central = Central(maker or making.programs, making.peers, directory)
         self.underlay = making.switch(start=False, maker=maker)
@@ -226,6 +260,13 @@ class Network:
             *[f"options:tx_pcap={chassis.file('uplink', 'tx')}", "ofport_request=1"],
         )
 
+    def add_external(self, name, vlan):
+        """A machine in a VLAN of the underlay, whose frames `receive` and `sent` exchange like those of a logical port."""
+        self.externals[name] = External(self.underlay, name, vlan)
+
+    def place(self, port):
+        return self.externals.get(port) or self.places[port]
+
     def nbctl(self, *words, **options):
         return self.central.nbctl(*words, **options)
 
@@ -233,10 +274,10 @@ class Network:
         return self.central.sbctl(*words, **options)
 
     def receive(self, port, *frames):
-        self.places[port].receive(port, *frames)
+        self.place(port).receive(port, *frames)
 
     def sent(self, port):
-        return self.places[port].sent(port)
+        return self.place(port).sent(port)
 
     def settle(self):
         """Waits until all logical ports that are plugged in are up, and all chassis have what the databases say."""
@@ -276,13 +317,26 @@ class Network:
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
             found[f"connections of {name}"] = self.connections(name)
-            found[f"frames of {name}"] = {port: [frame.hex() for frame in chassis.sent(port)] for port in chassis.vifs}
+            found[f"frames of {name}"] = {port: hexes(chassis.sent(port)) for port in chassis.vifs}
+        found["frames outside"] = {name: hexes(each.sent(name)) for name, each in self.externals.items()}
         return found
 
     def stop(self):
         wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]
         wrong += self.central.stop()
         assert not wrong, "\n".join(wrong)
+
+
+def hexes(frames):
+    """Frames as text, but for gratuitous ARPs: OVN repeats these by timers."""
+    return [frame.hex() for frame in frames if not is_gratuitous(frame)]
+
+
+def is_gratuitous(frame):
+    """Returns true for ARP packets, with a VLAN tag or without one, that announce their own sender's address."""
+    at = 16 if frame[12:14] == b"\x81\x00" else 12
+    arp = frame[at + 2 :]
+    return frame[at : at + 2] == b"\x08\x06" and len(arp) >= 28 and arp[14:18] == arp[24:28]
 
 
 def text_of(value):
