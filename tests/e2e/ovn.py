@@ -24,6 +24,7 @@ class Process:
     """One of OVN's daemons, in the foreground, with a log file."""
 
     def __init__(self, program, words, directory, environment, prefix=()):
+        self.program = program
         self.name = program.name
         self.log = directory / f"{self.name}.log"
         self.control = directory / f"{self.name}.ctl"
@@ -41,6 +42,11 @@ class Process:
         self.process.send_signal(with_signal)
         self.process.wait(timeout=60)
         self.process = None
+
+    def control_command(self, *words):
+        """Runs ovn-appctl with the daemon."""
+        program = self.program.parent / "ovn-appctl"
+        return run([program, "--timeout=60", "-t", self.control, *words], env=self.environment).out
 
     def stop(self):
         """Ends the process, if it was started, and returns what was wrong with it until then."""
@@ -183,6 +189,11 @@ def normal(line, groups, meters):
     line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
     # Zones of connection tracking are numbered in the order of a hash table.
     line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    # So are the ports of a multicast group.
+    if re.search(r"reg15=0x8[0-9a-f]{3},", line):
+        head, actions = line.split(" actions=", 1)
+        *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
+        line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are groups and meters: their contents stand for their numbers.
     line = re.sub(r"group:(\d+)", lambda found: f"group:{{{groups.get(found[1], 'none')}}}", line)
     return re.sub(r"(meter_id=|meter:)(\d+)", lambda found: f"{found[1]}{{{meters.get(found[2], 'none')}}}", line)
@@ -313,6 +324,11 @@ class Network:
 
     def shown(self):
         """All of these, and all flows."""
+        # Which flows a controller leaves behind depends on how the changes of the databases met: it computes all of them anew.
+        for process in (self.central.northd, *(chassis.controller for chassis in self.chassis.values())):
+            if process.process:
+                process.control_command("inc-engine/recompute")
+        self.central.sync()
         found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings()}
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
