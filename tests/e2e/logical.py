@@ -129,6 +129,24 @@ def send(each, source, frame, port, selects=lambda frame: True):
     return until(lambda: matching(each, port, selects)[before:], shown)[0]
 
 
+def exchange(each, source, frame, port):
+    """Repeats a UDP packet until it has arrived at `port` and the answer to it has come back, however gateways move meanwhile."""
+    each.repeats = True
+    wanted = lambda one: UDP in one and one[UDP].dport == frame[UDP].dport
+    back = lambda: [one for one in frames(each, source) if UDP in one and one[UDP].dport == frame[UDP].sport]
+
+    def answered():
+        before = len(matching(each, port, wanted))
+        each.receive(source, frame)
+        # Each answer counts, also those to requests of earlier rounds.
+        found = matching(each, port, wanted)[before:]
+        for asked in found:
+            each.receive(port, reply(asked))
+        return back()
+
+    until(answered, f"an answer to {frame.summary()}", interval_s=0.3)
+
+
 def sent_to_one_of(each, source, frame, ports):
     """A port receives a frame; waits until one of the ports sends a frame, and returns that port and the frame."""
     before = {port: len(each.sent(port)) for port in ports}

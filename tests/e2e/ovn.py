@@ -191,9 +191,10 @@ def normal(line, groups, meters):
     line = re.sub(r"\.00\.24(\.[0-9a-f]{2}){36}\)", ".UUID)", line)
     # Zones of connection tracking are numbered in the order of a hash table.
     line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
-    # So are the ports of a multicast group.
+    # So are the ports and the tunnels of a multicast group.
     if re.search(r"reg15=0x8[0-9a-f]{3},", line):
         head, actions = line.split(" actions=", 1)
+        actions = re.sub(r"output:\d+(,output:\d+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
         *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
         line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are groups and meters: their contents stand for their numbers.
@@ -231,6 +232,8 @@ class Network:
         self.places = {}
         # Set by scenarios where select groups choose among several buckets: the makers' switches have other hash functions.
         self.chooses_by_hash = False
+        # Set by scenarios that repeat frames until an answer comes: each different frame counts once.
+        self.repeats = False
         # The machines outside.
         self.externals = {}
         directory = making.tmp_path_factory.mktemp("central")
@@ -339,10 +342,14 @@ class Network:
             if self.chooses_by_hash:
                 continue
             found[f"connections of {name}"] = self.connections(name)
-            found[f"frames of {name}"] = {port: hexes(chassis.sent(port)) for port in chassis.vifs}
+            found[f"frames of {name}"] = {port: self._hexes(port) for port in chassis.vifs}
         if not self.chooses_by_hash:
-            found["frames outside"] = {name: hexes(each.sent(name)) for name, each in self.externals.items()}
+            found["frames outside"] = {name: self._hexes(name) for name in self.externals}
         return found
+
+    def _hexes(self, port):
+        frames = hexes(self.sent(port))
+        return sorted(set(frames)) if self.repeats else frames
 
     def stop(self):
         wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]
