@@ -197,6 +197,8 @@ def normal(line, groups, meters):
         actions = re.sub(r"output:\d+(,output:\d+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
         *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
         line = f"{head} actions={','.join([*sorted(members), last])}"
+    # So are the next hops of routes with equal costs.
+    line = re.sub(r"reg8=0x[1-9a-f]+000\d,", "reg8=HOP,", line)
     # So are groups and meters: their contents stand for their numbers.
     line = re.sub(r"group:(\d+)", lambda found: f"group:{{{groups.get(found[1], 'none')}}}", line)
     return re.sub(r"(meter_id=|meter:)(\d+)", lambda found: f"{found[1]}{{{meters.get(found[2], 'none')}}}", line)
@@ -358,9 +360,17 @@ class Network:
 
 
 def hexes(frames):
-    """Frames as text, but for gratuitous ARPs and health checks: OVN repeats them by timers, and checks from random ports."""
-    checks = bytes.fromhex(OPTIONS["svc_monitor_mac"].replace(":", ""))
-    return [frame.hex() for frame in frames if not is_gratuitous(frame) and frame[6:12] != checks]
+    """Frames as text, but for those that OVN repeats by timers: gratuitous ARPs, health checks and BFD."""
+    return [frame.hex() for frame in frames if not (is_gratuitous(frame) or is_health_check(frame) or is_bfd(frame))]
+
+
+def is_health_check(frame):
+    return frame[6:12] == bytes.fromhex(OPTIONS["svc_monitor_mac"].replace(":", ""))
+
+
+def is_bfd(frame):
+    """Returns true for packets to UDP port 3784 over IPv4 without options."""
+    return frame[12:15] == b"\x08\x00\x45" and frame[23] == 17 and frame[36:38] == (3784).to_bytes(2, "big")
 
 
 def is_gratuitous(frame):
