@@ -184,7 +184,9 @@ class Chassis:
 
 def normal(line, groups, meters):
     """A flow without what OVN's programs choose by chance."""
-    # Cookies are parts of UUIDs.
+    # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
+    if cookie := re.search(r"cookie=(0x[0-9a-f]+),", line):
+        line = line.replace(f"obs_point_id={int(cookie[1], 16)})", "obs_point_id=COOKIE)")
     line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
     line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
     # Events name their load balancer by its UUID.
