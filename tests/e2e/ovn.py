@@ -173,6 +173,19 @@ class Chassis:
         meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
         return sorted(normal(line, groups, meters) for line in self.switch.flows(bridge))
 
+    def interfaces(self):
+        """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
+        columns = ("name", "type", "options", "external_ids", "bfd", "admin_state", "link_state", "error", "mtu")
+        shown = json.loads(self.switch.vsctl("--format=json", f"--columns={','.join(columns)}", "list", "Interface"))
+        found = {}
+        for values in shown["data"]:
+            row = dict(zip(shown["headings"], values))
+            # Times, and files in directories of the test.
+            for column in ("external_ids", "options", "bfd"):
+                row[column] = {key: value for key, value in row[column][1] if key != "ovn-installed-ts" and "/" not in value}
+            found[row.pop("name")] = row
+        return found
+
     def _numbered(self, command, pattern):
         """The groups or meters of the integration bridge by their numbers."""
         text = self.switch.ofctl("-OOpenFlow15", command, "br-int").replace("\nbands=\n", " ")
@@ -201,6 +214,8 @@ def normal(line, groups, meters):
         line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are the next hops of routes with equal costs.
     line = re.sub(r"reg8=0x[1-9a-f]+000\d,", "reg8=HOP,", line)
+    # So are the collectors of a sample.
+    line = re.sub(r"sample\([^)]*\)(,sample\([^)]*\))+", lambda found: ",".join(sorted(re.findall(r"sample\([^)]*\)", found[0]))), line)
     # So are groups and meters: their contents stand for their numbers.
     line = re.sub(r"group:(\d+)", lambda found: f"group:{{{groups.get(found[1], 'none')}}}", line)
     return re.sub(r"(meter_id=|meter:)(\d+)", lambda found: f"{found[1]}{{{meters.get(found[2], 'none')}}}", line)
@@ -343,6 +358,7 @@ class Network:
         found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings()}
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
+            found[f"interfaces of {name}"] = chassis.interfaces()
             if self.chooses_by_hash:
                 continue
             found[f"connections of {name}"] = self.connections(name)
