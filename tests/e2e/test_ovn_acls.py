@@ -1,8 +1,11 @@
 """ACLs of OVN on both makers' switches: verdicts, answers of rejected packets, logs, port groups, address sets, tiers."""
 
 from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6DestUnreach
+from scapy.layers.l2 import Ether
+from scapy.layers.sctp import SCTP, SCTPChunkAbort, SCTPChunkInit
 
-from logical import add_switches, arrives, converse, frames, packet, reply, send, syn
+from logical import add_switches, arrives, converse, frames, ip, ip6, mac, packet, reply, routed, send, syn
 from waiting import until
 
 
@@ -161,5 +164,81 @@ def test_tiers_and_acls_after_load_balancing(compared):
         vip[IP].dst = "10.0.9.9"
         assert send(each, "p11", vip, "p12")[UDP].dport == 8080
         send(each, "p12", reply(arrives(each, "p12")), "p11")
+
+    compared(scenario)
+
+
+def test_rejected_ipv6_and_sctp(compared):
+    """IPv6 packets are rejected by ICMPv6 errors and resets, SCTP by an ABORT."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        acls(each, ("from-lport", 1000, 'inport == "p11" && (ip6.dst == fd00:2::1 || sctp)', "reject"), ("to-lport", 1000, "tcp.dst == 99", "reject"))
+        assert ICMPv6DestUnreach in send(each, "p11", routed("p11", ip6("p21"), udp(9)), "p11")
+        assert send(each, "p11", routed("p11", ip6("p21"), syn(80)), "p11")[TCP].flags == "RA"
+        assert send(each, "p22", routed("p22", ip6("p12"), syn(99)), "p22")[TCP].flags == "RA"
+        sctp = SCTP(sport=1000, dport=5000) / SCTPChunkInit(init_tag=77, n_out_streams=1, n_in_streams=1)
+        assert SCTPChunkAbort in send(each, "p11", packet("p11", "p12", sctp), "p11")
+
+    compared(scenario)
+
+
+def test_connections_outlive_a_persistent_acl(compared):
+    """Established connections of an ACL with persist-established pass although its match has changed; others do not."""
+
+    def scenario(each):
+        add_switches(each)
+        acls(
+            each,
+            ("from-lport", 1000, "tcp.dst == 80", "allow-related"),
+            ("from-lport", 1000, "tcp.dst == 81", "allow-related"),
+            ("from-lport", 10, 'inport == "p11" && ip4', "drop"),
+        )
+        acl = lambda dport: each.nbctl("--bare", "--columns=_uuid", "find", "ACL", f'match="tcp.dst == {dport}"')
+        found = {dport: acl(dport) for dport in (80, 81)}
+        each.nbctl("--wait=hv", "set", "ACL", found[80], "options:persist-established=true")
+        converse(each, "p11", "p12", packet("p11", "p12", syn(80)))
+        converse(each, "p11", "p12", packet("p11", "p12", syn(81, sport=1001)))
+        for dport, uuid in found.items():
+            each.nbctl("--wait=hv", "set", "ACL", uuid, f'match="tcp.dst == {dport + 100}"')
+        data = lambda dport, sport: packet("p11", "p12", TCP(sport=sport, dport=dport, flags="PA", seq=101, ack=5001) / b"data")
+        each.receive("p11", data(81, 1001))
+        each.receive("p11", packet("p11", "p12", syn(80, sport=1002)))
+        assert send(each, "p11", data(80, 1000), "p12")[TCP].dport == 80
+
+    compared(scenario)
+
+
+def test_limits_of_connections(compared):
+    """A switch's limit of tracked connections drops what exceeds it, until connections are gone."""
+
+    def scenario(each):
+        add_switches(each)
+        each.nbctl("set", "Logical_Switch", "s1", "other_config:ct-zone-limit=2")
+        acls(each, ("from-lport", 1000, "udp", "allow-related"))
+        limits = lambda: each.chassis["hv1"].switch.appctl("dpctl/ct-get-limits")
+        until(lambda: "limit=2" in limits(), lambda: f"a limit of 2: {limits()}")
+        for sport in (1000, 1001, 1002):
+            each.receive("p11", packet("p11", "p12", udp(53, sport)))
+        send(each, "p21", packet("p21", "p22", udp(53)), "p22")
+        each.receive("p11", packet("p11", "p12", udp(53, 1000)))
+        each.nbctl("--wait=hv", "remove", "Logical_Switch", "s1", "other_config", "ct-zone-limit")
+        until(lambda: "limit=2" not in limits(), lambda: f"no limit of 2: {limits()}")
+        send(each, "p11", packet("p11", "p12", udp(53, 1003)), "p12", lambda frame: frame[UDP].sport == 1003)
+
+    compared(scenario)
+
+
+def test_fragments_pass_stateful_acls(compared):
+    """Fragments are tracked together, and arrive as they were."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        acls(each, ("to-lport", 1000, "ip4.src == 10.0.1.1", "allow-related"), ("to-lport", 10, "ip", "drop"))
+        for source, destination, ports in (("p11", "p12", udp(53)), ("p12", "p11", udp(1000, 53))):
+            whole = IP(src=ip(source), dst=ip(destination), id=7) / ports / (bytes(range(256)) * 12)
+            pieces = IP(bytes(whole)).fragment(1400)
+            each.receive(source, *(Ether(src=mac(source), dst=mac(destination)) / piece for piece in pieces))
+            until(lambda port=destination, count=len(pieces): len(frames(each, port)) == count, f"all fragments at {destination}")
 
     compared(scenario)

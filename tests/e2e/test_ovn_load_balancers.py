@@ -3,6 +3,7 @@
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
 from scapy.layers.l2 import ARP, Ether
+from scapy.layers.sctp import SCTP, SCTPChunkInit, SCTPChunkInitAck
 
 from logical import (
     add_outside,
@@ -278,5 +279,136 @@ def test_health_checks(compared):
         for sport in range(3000, 3006):
             found = lambda frame, sport=sport: TCP in frame and frame[TCP].sport == sport
             send(each, "p21", routed("p21", VIP, syn(80, sport)), "p12", found)
+
+    compared(scenario)
+
+
+def test_removed_load_balancers_flush_their_connections(compared):
+    """With ct_flush, ovn-controller removes the connections of a backend that is gone; others stay."""
+
+    def scenario(each):
+        add_switches(each)
+        balance(each, f"{VIP}:80", f"{ip('p12')}:80", options=["options:ct_flush=true"])
+        balance(each, f"{VIP}:81", f"{ip('p12')}:81", name="other")
+        for dport in (80, 81):
+            send(each, "p11", routed("p11", VIP, udp(dport)), "p12")
+        assert len(balanced(each)) >= 2
+        each.nbctl("--wait=hv", "lb-del", "lb")
+        until(lambda: not any("dport=80)" in line for line in balanced(each)), lambda: f"no connections to port 80: {balanced(each)}")
+        assert any("dport=81" in line for line in balanced(each))
+        each.nbctl("--wait=hv", "lb-del", "other")
+        balance(each, f"{VIP}:81", f"{ip('p22')}:81", name="new")
+        send(each, "p11", routed("p11", VIP, udp(81, sport=1001)), "p22")
+
+    def balanced(each):
+        return [line for line in each.connections("hv1") if VIP in line]
+
+    compared(scenario)
+
+
+def test_distributed_load_balancing(compared):
+    """A distributed load balancer of a router uses the backends of the packet's own chassis."""
+
+    def scenario(each):
+        add_switches(each)
+        options = ["options:distributed=true", *(f"ip_port_mappings:{ip(port)}={port}" for port in ("p21", "p22"))]
+        balance(each, f"{VIP}:80", f"{ip('p21')}:80,{ip('p22')}:80", "tcp", switches=(), routers=("r0",), options=options)
+        for number in (1, 2):
+            asked = send(each, f"p1{number}", routed(f"p1{number}", VIP, syn(80)), f"p2{number}")
+            send(each, f"p2{number}", reply(asked), f"p1{number}")
+
+    compared(scenario)
+
+
+def test_groups_of_load_balancers(compared):
+    """All load balancers of a group serve the switches and routers that use the group."""
+
+    def scenario(each):
+        add_switches(each)
+        for number, port in ((1, "p12"), (2, "p22")):
+            each.nbctl("lb-add", f"lb{number}", f"{VIP}:8{number}", f"{ip(port)}:80", "udp")
+        lbs = [each.nbctl("--bare", "--columns=_uuid", "find", "Load_Balancer", f"name=lb{number}") for number in (1, 2)]
+        words = ["--id=@g", "create", "Load_Balancer_Group", "name=group", f"load_balancer={','.join(lbs)}"]
+        each.nbctl(*words, "--", "set", "Logical_Switch", "s1", "load_balancer_group=@g", "--", "set", "Logical_Router", "r0", "load_balancer_group=@g")
+        each.central.sync()
+        for number, port in ((1, "p12"), (2, "p22")):
+            asked = send(each, "p11", routed("p11", VIP, udp(80 + number)), port)
+            assert send(each, port, reply(asked), "p11")[IP].src == VIP
+
+    compared(scenario)
+
+
+def test_health_checks_of_udp(compared):
+    """A UDP backend is online until an ICMP error answers a check."""
+
+    def scenario(each):
+        add_switches(each)
+        balance(each, f"{VIP}:80", f"{ip('p12')}:80", options=[f"ip_port_mappings:{ip('p12')}=p12:10.0.1.253"])
+        health = ["--", "--id=@h", "create", "Load_Balancer_Health_Check", f'vip="{VIP}:80"']
+        health += ["options:interval=1", "options:timeout=1", "options:success_count=1", "options:failure_count=1"]
+        each.nbctl(*health, "--", "add", "Load_Balancer", "lb", "health_check", "@h")
+        status = lambda: each.sbctl("--bare", "--columns=status", "list", "Service_Monitor")
+        until(lambda: status() == "online", lambda: f"online: {status()}")
+        is_check = lambda frame: UDP in frame and frame[IP].src == "10.0.1.253"
+        refused = 0
+
+        def refuse():
+            nonlocal refused
+            checks = [frame for frame in frames(each, "p12") if is_check(frame)]
+            for check in checks[refused:]:
+                error = ICMP(type=3, code=3) / bytes(check[IP])[:28]
+                each.receive("p12", Ether(src=mac("p12"), dst=check.src) / IP(src=ip("p12"), dst="10.0.1.253") / error)
+            refused = len(checks)
+            return status() == "offline"
+
+        until(refuse, lambda: f"offline: {status()}")
+        each.central.sync()
+
+    compared(scenario)
+
+
+def test_sctp(compared):
+    """SCTP associations are balanced, and all their packets go to one backend."""
+
+    def scenario(each):
+        add_switches(each)
+        balance(each, f"{VIP}:80", f"{ip('p12')}:8080", "sctp")
+        init = SCTP(sport=1000, dport=80) / SCTPChunkInit(init_tag=77, n_out_streams=1, n_in_streams=1)
+        asked = send(each, "p11", routed("p11", VIP, init), "p12")
+        assert asked[SCTP].dport == 8080
+        answer = SCTP(sport=8080, dport=1000, tag=77) / SCTPChunkInitAck(init_tag=78, n_out_streams=1, n_in_streams=1)
+        assert send(each, "p12", reply(asked, answer), "p11")[IP].src == VIP
+
+    compared(scenario)
+
+
+def test_fragments_are_balanced(compared):
+    """Fragments of a packet to a load balancer with ports all go to its backend."""
+
+    def scenario(each):
+        add_switches(each)
+        balance(each, f"{VIP}:80", f"{ip('p12')}:8080")
+        whole = IP(src=ip("p11"), dst=VIP, id=7) / udp() / (bytes(range(256)) * 12)
+        pieces = IP(bytes(whole)).fragment(1400)
+        each.receive("p11", *(Ether(src=mac("p11"), dst="00:00:00:00:ff:01") / piece for piece in pieces))
+        arrived = lambda: [frame for frame in frames(each, "p12") if frame[IP].frag or frame[IP].flags.MF]
+        until(lambda: len(arrived()) == len(pieces), lambda: f"all fragments: {arrived()}")
+        assert arrived()[0][UDP].dport == 8080
+
+    compared(scenario)
+
+
+def test_a_router_answers_for_its_load_balancers(compared):
+    """The router answers questions for the addresses of its load balancers, also for those outside of its networks."""
+
+    def scenario(each):
+        add_switches(each, numbers=(1,))
+        add_outside(each)
+        each.nbctl("--wait=hv", "lrp-set-gateway-chassis", "r0-outside", "hv2", 10)
+        balance(each, "172.16.0.100:80", f"{ip('p11')}:80,{ip('p12')}:80", switches=(), routers=("r0",))
+        balance(each, "172.31.0.1:80", f"{ip('p11')}:80", name="far", switches=(), routers=("r0",), options=["options:neighbor_responder=all"])
+        introduce(each, "e1")
+        introduce(each, "e1", "172.16.0.100")
+        introduce(each, "e1", "172.31.0.1")
 
     compared(scenario)

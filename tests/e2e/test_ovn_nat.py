@@ -1,6 +1,6 @@
 """Address translation by OVN's routers on both makers' switches: gateway routers and distributed gateway ports."""
 
-from scapy.layers.inet import ICMP, IP, UDP
+from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from logical import (
@@ -8,6 +8,7 @@ from logical import (
     add_outside,
     add_switches,
     converse,
+    frames,
     introduce,
     ip,
     join,
@@ -17,6 +18,7 @@ from logical import (
     send,
     syn,
 )
+from waiting import until
 
 MINE = "172.16.0.254"
 HARDWARE = "00:00:00:00:ff:0e"
@@ -217,5 +219,107 @@ def test_ipv6_translation(compared):
         send(each, "p12", reply(asked), "e1", is_udp)
         asked = send(each, "p11", routed("p11", "fd00:ee::1", udp(6)), "e1", is_udp)
         send(each, "e1", reply(asked), "p11", is_udp)
+
+    compared(scenario)
+
+
+def test_floating_addresses_reach_each_other(compared):
+    """Hosts on two chassis talk by their distributed external addresses, and both sides see only these."""
+
+    def scenario(each):
+        distributed(each)
+        for port, host in (("p11", 1), ("p12", 2)):
+            each.nbctl("lr-nat-add", "r0", "dnat_and_snat", f"172.16.0.10{host}", ip(port), port, f"00:00:00:00:fa:0{host}")
+        each.central.sync()
+        asked, answered = converse(each, "p11", "p12", routed("p11", "172.16.0.102", syn(80)))
+        assert (asked[IP].src, answered[IP].src) == ("172.16.0.101", "172.16.0.102")
+        asked = send(each, "p12", routed("p12", "172.16.0.101", udp()), "p11", is_udp)
+        send(each, "p11", reply(asked), "p12", is_udp)
+
+    compared(scenario)
+
+
+def test_a_source_port_that_is_in_use_is_replaced(compared):
+    """Connections of two hosts from equal ports to one machine get different ports, and answers come back to each."""
+
+    def scenario(each):
+        distributed(each)
+        each.nbctl("lr-nat-add", "r0", "snat", MINE, "10.0.1.0/24")
+        introduce(each, "e1")
+        asked = {port: send(each, port, routed(port, ip("e1"), udp()), "e1", is_udp) for port in ("p11", "p12")}
+        assert asked["p11"][UDP].sport != asked["p12"][UDP].sport
+        for port, frame in asked.items():
+            assert send(each, "e1", reply(frame), port)[UDP].dport == 1000
+        asked = {port: send(each, port, routed(port, ip("e1"), syn(80)), "e1", lambda frame: TCP in frame) for port in ("p11", "p12")}
+        for port, frame in asked.items():
+            send(each, "e1", reply(frame), port, lambda frame: TCP in frame)
+        pings = {}
+        for port in ("p11", "p12"):
+            echo = ICMP(type=8, id=5, seq=1) / b"echo"
+            pings[port] = send(each, port, routed(port, ip("e1"), echo), "e1", lambda frame: ICMP in frame)
+        for port, frame in pings.items():
+            answer = reply(frame, ICMP(type=0, id=frame[ICMP].id, seq=1) / b"echo")
+            assert send(each, "e1", answer, port, lambda frame: ICMP in frame)[ICMP].id == 5
+
+    compared(scenario)
+
+
+def test_allowed_addresses_matches_and_priorities(compared):
+    """Rules apply to allowed machines only, and of rules with matches the one with the highest priority."""
+
+    def scenario(each):
+        distributed(each, hosts=(1, 2))
+        each.nbctl("lr-nat-add", "r0", "snat", "172.16.0.99", ip("p11"))
+        each.nbctl("create", "Address_Set", "name=near", f'addresses="{ip("e1")}"')
+        uuid = each.nbctl("--bare", "--columns=_uuid", "find", "NAT", "type=snat")
+        sets = each.nbctl("--bare", "--columns=_uuid", "find", "Address_Set", "name=near")
+        each.nbctl("set", "NAT", uuid, f"allowed_ext_ips={sets}")
+        each.nbctl("--match=udp.dst == 9", "--priority=10", "lr-nat-add", "r0", "snat", "172.16.0.98", ip("p12"))
+        each.nbctl("--match=udp", "--priority=5", "lr-nat-add", "r0", "snat", "172.16.0.97", ip("p12"))
+        for host in ("e1", "e2"):
+            introduce(each, host)
+        source = lambda port, host, dport: send(each, port, routed(port, ip(host), udp(dport)), host, is_udp)[IP].src
+        assert source("p11", "e1", 1) == "172.16.0.99"
+        assert source("p11", "e2", 1) == ip("p11")
+        assert source("p12", "e1", 9) == "172.16.0.98"
+        assert source("p12", "e1", 8) == "172.16.0.97"
+
+    compared(scenario)
+
+
+def test_fragments_are_translated(compared):
+    """All fragments of a packet are translated, as are those of the answer."""
+
+    def scenario(each):
+        distributed(each)
+        each.nbctl("lr-nat-add", "r0", "dnat_and_snat", "172.16.0.101", ip("p11"))
+        introduce(each, "e1")
+        whole = IP(src=ip("p11"), dst=ip("e1"), id=7) / udp() / (bytes(range(256)) * 12)
+        pieces = IP(bytes(whole)).fragment(1400)
+        each.receive("p11", *(Ether(src=mac("p11"), dst="00:00:00:00:ff:01") / piece for piece in pieces))
+        arrived = lambda port: [frame for frame in frames(each, port) if IP in frame and (frame[IP].frag or frame[IP].flags.MF)]
+        until(lambda: len(arrived("e1")) == len(pieces), "all fragments outside")
+        assert {frame[IP].src for frame in arrived("e1")} == {"172.16.0.101"}
+        back = IP(src=ip("e1"), dst="172.16.0.101", id=8) / udp(1000, 2000) / (bytes(range(256)) * 12)
+        each.receive("e1", *(Ether(src=mac("e1"), dst=HARDWARE) / piece for piece in IP(bytes(back)).fragment(1400)))
+        until(lambda: len(arrived("p11")) == len(pieces), "all fragments of the answer")
+
+    compared(scenario)
+
+
+def test_a_hosts_connections_end_with_its_rule(compared):
+    """A rule that is removed takes effect for connections that it translated, and another one takes its place."""
+
+    def scenario(each):
+        distributed(each)
+        each.nbctl("lr-nat-add", "r0", "snat", "172.16.0.99", "10.0.1.0/24")
+        introduce(each, "e1")
+        source = lambda sport: send(each, "p12", routed("p12", ip("e1"), udp(sport=sport)), "e1", is_udp)[IP].src
+        assert source(1000) == "172.16.0.99"
+        each.nbctl("--wait=hv", "lr-nat-del", "r0", "snat", "10.0.1.0/24")
+        assert source(1000) == ip("p12")
+        each.nbctl("--wait=hv", "lr-nat-add", "r0", "snat", "172.16.0.98", "10.0.1.0/24")
+        source(1000)
+        assert source(1001) == "172.16.0.98"
 
     compared(scenario)
