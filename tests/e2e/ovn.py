@@ -21,6 +21,9 @@ CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
 
+# UDP destination ports of Geneve and VXLAN.
+TUNNEL_PORTS = (b"\x17\xc1", b"\x12\xb5")
+
 
 class Process:
     """One of OVN's daemons, in the foreground, with a log file."""
@@ -42,6 +45,12 @@ class Process:
     def kill(self, with_signal=signal.SIGKILL):
         """Ends the process and waits until it is gone."""
         self.process.send_signal(with_signal)
+        self.process.wait(timeout=60)
+        self.process = None
+
+    def exit(self, *words):
+        """Ends the daemon by its command; with `--restart`, the flows of ovn-controller stay."""
+        self.control_command("exit", *words)
         self.process.wait(timeout=60)
         self.process = None
 
@@ -133,18 +142,25 @@ class Chassis:
         one.create_database()
         one.start_database()
         one.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"external_ids:system-id={self.name}")
-        one.start_switch("--enable-dummy=system", "--disable-system")
+        self.run_switch()
         one.vsctl(
             *["add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
             *["--", "add-br", "br-int", "--", "set", "bridge", "br-int", "fail-mode=secure", "other_config:disable-in-band=true"],
         )
         self.network.cable(self)
-        one.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
-        one.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+        self.address_underlay()
         words = {"ovn-remote": self.network.central.server.remote, "ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
         words |= {"hostname": self.name, **{name.replace("_", "-"): value for name, value in settings.items()}}
         one.vsctl("set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items()))
         self.controller.start()
+
+    def run_switch(self):
+        self.switch.start_switch("--enable-dummy=system", "--disable-system")
+
+    def address_underlay(self):
+        """Gives the underlay bridge its address, which a switch forgets when it ends."""
+        self.switch.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
+        self.switch.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
 
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
@@ -157,6 +173,18 @@ class Chassis:
         )
         self.vifs[port] = name
         self.network.places[port] = self
+
+    def add_tap(self, name, *settings):
+        """A device on the integration bridge that belongs to no logical port."""
+        words = ["set", "interface", name, f"options:tx_pcap={self.file(name, 'tx')}", *settings]
+        self.switch.vsctl("add-port", "br-int", name, "--", *words)
+
+    def tapped(self, name):
+        """All frames that it has sent."""
+        return pcap.packets(self.file(name, "tx"))
+
+    def meters(self):
+        return sorted(self._numbered("dump-meters", r"meter=(\d+) (.*)").values())
 
     def file(self, name, which):
         return self.switch.directory / f"{name}-{which}.pcap"
@@ -173,7 +201,14 @@ class Chassis:
         """The flows of a bridge in a form that is the same in equal networks."""
         groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
         meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
-        return sorted(normal(line, groups, meters) for line in self.switch.flows(bridge))
+        tunnels = self._tunnels()
+        return sorted(normal(with_tunnels(line, tunnels), groups, meters) for line in self.switch.flows(bridge))
+
+    def _tunnels(self):
+        """The names of tunnels by their port numbers."""
+        rows = json.loads(self.switch.vsctl("--format=json", "--columns=type,options,ofport", "list", "Interface"))["data"]
+        ends = lambda options: "-".join(options.get(f"{end}_ip", "") for end in ("local", "remote"))
+        return {number: f"<{kind} {ends(dict(options[1]))}>" for kind, options, number in rows if kind in ("geneve", "vxlan")}
 
     def interfaces(self):
         """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
@@ -197,6 +232,17 @@ class Chassis:
         return self.controller.stop()
 
 
+# An output in a flow, with the addresses that it sets for a tunnel.
+OUTPUT = r"(?:load:0x[0-9a-f]+->NXM_NX_TUN_IPV4_(?:SRC|DST)\[\],)*output:[^,]+"
+
+
+def with_tunnels(line, names):
+    """A flow with tunnels' names instead of their port numbers, which depend on the order in which they were added."""
+    for number, name in names.items():
+        line = re.sub(rf"(output:|in_port=){number}(?!\d)", rf"\1{name}", line)
+    return line
+
+
 def normal(line, groups, meters):
     """A flow without what OVN's programs choose by chance."""
     # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
@@ -206,12 +252,14 @@ def normal(line, groups, meters):
     line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
     # Events name their load balancer by its UUID.
     line = re.sub(r"\.00\.24(\.[0-9a-f]{2}){36}\)", ".UUID)", line)
+    # Ids of conjunctions are parts of UUIDs, too.
+    line = re.sub(r"(conj_id=|conjunction\()\d+", r"\1ID", line)
     # Zones of connection tracking are numbered in the order of a hash table.
     line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
     # So are the ports and the tunnels of a multicast group.
     if re.search(r"reg15=0x8[0-9a-f]{3},", line):
         head, actions = line.split(" actions=", 1)
-        actions = re.sub(r"output:\d+(,output:\d+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
+        actions = re.sub(f"{OUTPUT}(,{OUTPUT})+", lambda found: ",".join(sorted(re.findall(OUTPUT, found[0]))), actions)
         *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
         line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are the next hops of routes with equal costs.
@@ -255,6 +303,8 @@ class Network:
         self.chooses_by_hash = False
         # Set by scenarios that repeat frames until an answer comes: each different frame counts once.
         self.repeats = False
+        # What scenarios have found besides, {title: value}.
+        self.remarks = {}
         # The machines outside.
         self.externals = {}
         directory = making.tmp_path_factory.mktemp("central")
@@ -273,6 +323,21 @@ class Network:
             self.add_chassis(number, **settings)
         self.introduce()
         return self
+
+    def restart_switch(self, name, how):
+        """Stops a chassis's ovs-vswitchd by the command `exit`, or kills it, and starts it again with its routes and neighbours."""
+        chassis = self.chassis[name]
+        one = chassis.switch
+        if how == "exit":
+            pid = one.pid("ovs-vswitchd")
+            one.appctl("exit")
+            one.wait_gone(pid)
+        else:
+            one.kill("ovs-vswitchd")
+        chassis.run_switch()
+        chassis.address_underlay()
+        until(lambda: "connected" in one.appctl("netdev-dummy/conn-state", "uplink").split(), f"the cable of {name}")
+        self.introduce()
 
     def introduce(self):
         """Tells all chassis the addresses of all others: Open vSwitch drops packets until it has learned them."""
@@ -306,6 +371,13 @@ class Network:
     def place(self, port):
         return self.externals.get(port) or self.places[port]
 
+    def add_host(self, port, chassis, *addresses):
+        """Adds the host pNH to switch N, on a chassis that is not that of its number."""
+        addresses = addresses or [f"00:00:00:00:0{port[1]}:0{port[2]} 10.0.{port[1]}.{port[2]}"]
+        self.nbctl("--wait=sb", "lsp-add", f"s{port[1]}", port, "--", "lsp-set-addresses", port, *addresses)
+        self.chassis[chassis].add_vif(port)
+        self.settle()
+
     def nbctl(self, *words, **options):
         return self.central.nbctl(*words, **options)
 
@@ -338,6 +410,12 @@ class Network:
     def mac_bindings(self):
         return sorted(self.rows("MAC_Binding", "logical_port", "ip", "mac"))
 
+    def learned(self):
+        """The MAC addresses that switches have learned, and their ports."""
+        ports = {(datapath, key): port for port, datapath, key in self.rows("Port_Binding", "logical_port", "datapath", "tunnel_key")}
+        keys = dict(self.rows("Datapath_Binding", "tunnel_key", "_uuid"))
+        return sorted((mac, ports.get((keys.get(datapath), port))) for mac, datapath, port in self.rows("FDB", "mac", "dp_key", "port_key"))
+
     def rows(self, table, *columns):
         """The rows of a southbound table as tuples of text."""
         words = ["--format=json", f"--columns={','.join(columns)}", "list", table]
@@ -358,20 +436,20 @@ class Network:
             if process.process:
                 process.control_command("inc-engine/recompute")
         self.central.sync()
-        found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings()}
+        found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings(), "FDB": self.learned()}
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
             found[f"interfaces of {name}"] = chassis.interfaces()
             if self.chooses_by_hash:
                 continue
             found[f"connections of {name}"] = self.connections(name)
-            found[f"frames of {name}"] = {port: self._hexes(port) for port in chassis.vifs}
+            found[f"frames of {name}"] = {port: self._hexes(chassis.sent(port)) for port in chassis.vifs}
         if not self.chooses_by_hash:
-            found["frames outside"] = {name: self._hexes(name) for name in self.externals}
-        return found
+            found["frames outside"] = {name: self._hexes(each.sent(name)) for name, each in self.externals.items()}
+        return found | self.remarks
 
-    def _hexes(self, port):
-        frames = hexes(self.sent(port))
+    def _hexes(self, frames):
+        frames = hexes(frames)
         return sorted(set(frames)) if self.repeats else frames
 
     def stop(self):
@@ -381,8 +459,14 @@ class Network:
 
 
 def hexes(frames):
-    """Frames as text, but for those that OVN repeats by timers: gratuitous ARPs, health checks and BFD."""
-    return [frame.hex() for frame in frames if not (is_gratuitous(frame) or is_health_check(frame) or is_bfd(frame))]
+    """Frames as text, but for those that OVN repeats by timers: gratuitous ARPs, health checks, BFD, and copies of requests and
+    announcements."""
+    found = []
+    for frame in map(without_entropy, frames):
+        repeated = is_periodic(frame) and frame.hex() in found
+        if not (repeated or is_gratuitous(frame) or is_health_check(frame) or is_bfd(frame)):
+            found.append(frame.hex())
+    return found
 
 
 def is_health_check(frame):
@@ -392,6 +476,28 @@ def is_health_check(frame):
 def is_bfd(frame):
     """Returns true for packets to UDP port 3784 over IPv4 without options."""
     return frame[12:15] == b"\x08\x00\x45" and frame[23] == 17 and frame[36:38] == (3784).to_bytes(2, "big")
+
+
+def without_entropy(frame):
+    """A frame without the source port of its UDP tunnel, a hash of what is inside, and the checksum over that."""
+    if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] in TUNNEL_PORTS:
+        return frame[:34] + bytes(2) + frame[36:40] + bytes(2) + frame[42:]
+    return frame
+
+
+def is_periodic(frame):
+    """Returns true for packets of ARP, neighbour discovery, IGMP and MLD, with a VLAN tag or without one."""
+    at = 16 if frame[12:14] == b"\x81\x00" else 12
+    packet = frame[at + 2 :]
+    match frame[at : at + 2]:
+        case b"\x08\x06":
+            return True
+        case b"\x08\x00":
+            return packet[9:10] == b"\x02"
+        case b"\x86\xdd":
+            # Packets of MLD have a hop-by-hop header.
+            return packet[6:7] == b"\x00" or (packet[6:7] == b"\x3a" and 133 <= packet[40] <= 137)
+    return False
 
 
 def is_gratuitous(frame):
