@@ -38,7 +38,7 @@ def add_switches(each, numbers=(1, 2), hosts=(1, 2), router="r0", ipv6=False):
     """Logical switches with hosts pNH, and a router between them (10.0.N.254, fd00:N::fe, 00:00:00:00:ff:0N)."""
     # Each port in a transaction of its own: northd numbers them in the order of their names otherwise.
     if router:
-        each.nbctl("lr-add", router)
+        each.nbctl("--wait=sb", "lr-add", router)
     for number in numbers:
         switch = f"s{number}"
         each.nbctl("--wait=sb", "ls-add", switch)

@@ -11,6 +11,9 @@ from scapy.layers.dhcp6 import (
     DHCP6_Solicit,
     DHCP6OptClientId,
     DHCP6OptIA_NA,
+    DHCP6OptIA_PD,
+    DHCP6OptIAPrefix,
+    DHCP6OptServerId,
     DUID_LL,
 )
 from scapy.layers.dns import DNS, DNSQR
@@ -30,7 +33,8 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import Ether
 from scapy.utils6 import in6_getnsma, in6_getnsmac
 
-from logical import add_switches, arrives, ip, ip6, mac, packet, send
+from logical import add_outside, add_switches, arrives, frames, ip, ip6, mac, packet, send
+from waiting import until
 
 ROUTER_MAC = "00:00:00:00:ff:01"
 EVERYONE = "ff:ff:ff:ff:ff:ff"
@@ -198,5 +202,51 @@ def test_router_advertisements(compared):
         each.nbctl("--wait=hv", "set", "Logical_Router_Port", "r0-s1", "ipv6_ra_configs:address_mode=slaac")
         each.receive("p11", ether / ICMPv6ND_RS() / ICMPv6NDOptSrcLLAddr(lladdr=mac("p11")))
         assert arrives(each, "p11", 2)[ICMPv6ND_RA].M == 0
+
+    compared(scenario)
+
+
+def test_periodic_router_advertisements(compared):
+    """A router advertises itself to all hosts of its networks again and again."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        settings = {"address_mode": "slaac", "send_periodic": "true", "max_interval": 4, "min_interval": 3, "mtu": 1400}
+        for port in ("r0-s1", "r0-s2"):
+            each.nbctl("--wait=hv", "set", "Logical_Router_Port", port, *(f"ipv6_ra_configs:{key}={value}" for key, value in settings.items()))
+        advertised = lambda port: [frame for frame in frames(each, port) if ICMPv6ND_RA in frame]
+        for port in ("p11", "p12", "p21", "p22"):
+            until(lambda port=port: len(advertised(port)) >= 2, f"advertisements at {port}", interval_s=0.2)
+            assert advertised(port)[0][ICMPv6NDOptPrefixInfo].prefix == f"fd00:{port[1]}::"
+
+    compared(scenario)
+
+
+def test_prefix_delegation(compared):
+    """A gateway asks a DHCPv6 server for a prefix, which the ports of the router that want one get."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        add_outside(each, ipv6=True)
+        each.nbctl("lrp-set-gateway-chassis", "r0-outside", "hv1")
+        each.nbctl("set", "Logical_Router_Port", "r0-s1", "options:prefix=true")
+        each.nbctl("--wait=hv", "set", "Logical_Router_Port", "r0-outside", "options:prefix_delegation=true")
+        answers = {DHCP6_Solicit: DHCP6_Advertise, DHCP6_Request: DHCP6_Reply}
+        asked = []
+        for message, answer in answers.items():
+            found = lambda message=message: [frame for frame in frames(each, "e1") if message in frame]
+            request = until(found, f"a {message.__name__} outside")[-1]
+            asked.append([request.src, request[IPv6].src, request[IPv6].dst])
+            ether = Ether(src=mac("e1"), dst=request.src) / IPv6(src="fe80::1", dst=request[IPv6].src) / UDP(sport=547, dport=546)
+            prefix = DHCP6OptIAPrefix(preflft=3600, validlft=7200, plen=64, prefix="2001:db8:77::")
+            delegated = DHCP6OptIA_PD(iaid=request[DHCP6OptIA_PD].iaid, T1=1800, T2=2880, iapdopt=[prefix])
+            client = DHCP6OptClientId(duid=request[DHCP6OptClientId].duid)
+            server = DHCP6OptServerId(duid=DUID_LL(lladdr=mac("e1")))
+            each.receive("e1", ether / answer(trid=request[message].trid) / client / server / delegated)
+        prefix = lambda: each.nbctl("--bare", "--columns=ipv6_prefix", "list", "Logical_Router_Port", "r0-s1")
+        until(lambda: prefix() == "2001:db8:77::/64", lambda: f"a prefix, not {prefix()}")
+        each.nbctl("--wait=hv", "remove", "Logical_Router_Port", "r0-outside", "options", "prefix_delegation")
+        # Transactions have random numbers, and each question is repeated.
+        each.remarks["frames outside"] = asked
 
     compared(scenario)

@@ -1,6 +1,7 @@
 """Networks of OVN whose daemons restart: flows stay, and the network converges again."""
 
 import pytest
+from scapy.layers.inet import UDP
 
 from logical import add_switches, packet, send
 from waiting import until
@@ -169,5 +170,53 @@ def test_northd_restarts(compared):
         each.central.northd.control_command("resume")
         each.central.sync()
         ping_all(each)
+
+    compared(scenario)
+
+
+def test_a_chassis_reboots(compared):
+    """All daemons of a chassis are killed; with the same database it comes back as it was."""
+
+    def scenario(each):
+        add_switches(each)
+        chassis = each.chassis["hv1"]
+        before = chassis.flows()
+        chassis.controller.kill()
+        chassis.switch.kill("ovs-vswitchd")
+        chassis.switch.kill("ovsdb-server")
+        # What happens meanwhile is made up for.
+        each.nbctl("--wait=sb", "lsp-set-addresses", "p12", "00:00:00:00:01:22 10.0.1.2")
+        each.nbctl("--wait=sb", "lsp-set-addresses", "p12", "00:00:00:00:01:02 10.0.1.2")
+        chassis.switch.start_database()
+        chassis.run_switch()
+        chassis.address_underlay()
+        chassis.controller.start()
+        until(lambda: "connected" in chassis.switch.appctl("netdev-dummy/conn-state", "uplink").split(), "the cable")
+        each.introduce()
+        until(lambda: chassis.flows() == before, lambda: f"the same flows: {set(chassis.flows()) ^ set(before)}")
+        each.settle()
+        settings = lambda: chassis.switch.vsctl("get", "Open_vSwitch", ".", "other_config", "external_ids")
+        until(lambda: "flow-restore-wait" not in settings(), lambda: f"flows in force: {settings()}")
+        ping_all(each)
+
+    compared(scenario)
+
+
+@pytest.mark.parametrize("kind", ["exit", "kill"])
+def test_flows_are_restored_before_packets_pass(compared, kind):
+    """A switch that starts with flow-restore-wait forwards nothing until its controller has installed flows."""
+
+    def scenario(each):
+        add_switches(each)
+        chassis = each.chassis["hv1"]
+        before = chassis.flows()
+        chassis.switch.vsctl("set", "Open_vSwitch", ".", "other_config:flow-restore-wait=true")
+        each.restart_switch("hv1", kind)
+        until(lambda: chassis.flows() == before, lambda: f"the same flows: {set(chassis.flows()) ^ set(before)}")
+        each.receive("p11", packet("p11", "p12"))
+        chassis.switch.vsctl("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
+        send(each, "p11", packet("p11", "p22"), "p22")
+        # Packets of before have waited, or are lost.
+        send(each, "p11", packet("p11", "p12", UDP(sport=9, dport=9)), "p12", lambda frame: frame[UDP].dport == 9)
 
     compared(scenario)
