@@ -33,30 +33,11 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import Ether
 from scapy.utils6 import in6_getnsma, in6_getnsmac
 
+from dhcp import bootp, dhcp_type, give_options
 from logical import add_outside, add_switches, arrives, frames, ip, ip6, mac, packet, send
 from waiting import until
 
 ROUTER_MAC = "00:00:00:00:ff:01"
-EVERYONE = "ff:ff:ff:ff:ff:ff"
-
-
-def bootp(port, *options, xid=0x1234, **fields):
-    """A DHCPv4 message of the host at the port."""
-    chaddr = bytes.fromhex(mac(port).replace(":", "")) + bytes(10)
-    ether = Ether(src=mac(port), dst=EVERYONE) / IP(src=fields.pop("src", "0.0.0.0"), dst="255.255.255.255")
-    return ether / UDP(sport=68, dport=67) / BOOTP(chaddr=chaddr, xid=xid, **fields) / DHCP(options=[*options, "end"])
-
-
-def dhcp_type(frame):
-    return dict(option for option in frame[DHCP].options if isinstance(option, tuple) and len(option) == 2)["message-type"]
-
-
-def give_options(each, switch, family, cidr, **options):
-    """Makes DHCP options and gives them to ports 1 and 2 of the logical switch."""
-    words = [f"options:{name}={value}" for name, value in options.items()]
-    uuid = each.nbctl("create", "DHCP_Options", f'cidr="{cidr}"', *words)
-    each.nbctl(f"lsp-set-dhcpv{family}-options", f"p{switch}1", uuid)
-    each.nbctl("--wait=hv", f"lsp-set-dhcpv{family}-options", f"p{switch}2", uuid)
 
 
 def test_dhcpv4_answers_for_a_server(compared):

@@ -4,6 +4,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
+from dhcp import bootp, dhcp_type, give_options
 from logical import BROADCAST, add_switches, arrives, frames, ip, mac, packet, send
 from physical import add_physical_port, map_networks
 from waiting import until
@@ -163,8 +164,6 @@ def test_external_ports(compared):
     """The chassis of an external port answers DHCP requests that come over the physical network."""
 
     def scenario(each):
-        from test_ovn_host_services import bootp, dhcp_type, give_options  # noqa: PLC0415
-
         add_switches(each, numbers=(1,))
         map_networks(each)
         add_physical_port(each, "s1", tag=20)
