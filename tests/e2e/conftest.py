@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hosts import Host, Namespace
+from ovn import Network, difference
 from switch import TOP, Switch
 
 
@@ -146,3 +147,34 @@ def kernel_switch(making):
 def tools(request, switch):
     """A running switch's command line programs: Debian's, then ours."""
     return getattr(switch, request.param)
+
+
+@pytest.fixture
+def network(making):
+    """Makes networks of OVN, and ends their daemons."""
+    made = []
+
+    def make(maker=None):
+        made.append(Network(making, maker))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def compared(making, network):
+    """Runs a scenario on OVN over the switches and databases of both makers, and compares what the networks show at its end."""
+
+    def run(scenario, **settings):
+        shown = []
+        for maker in (making.peers, None):
+            each = network(maker)
+            each.start(**settings)
+            scenario(each)
+            shown.append(each.shown())
+        theirs, ours = shown
+        assert not (text := difference(ours, theirs)), text
+
+    return run

@@ -16,14 +16,20 @@ from waiting import until
 
 # Addresses that OVN otherwise chooses by chance.
 OPTIONS = {"mac_prefix": "0a:00:00", "svc_monitor_mac": "0a:00:00:ff:ff:01", "svc_monitor_mac_dst": "0a:00:00:ff:ff:02"}
+# The address of health checks of network functions, where a scenario has some.
+CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
+
+# UDP destination ports of Geneve and VXLAN.
+TUNNEL_PORTS = (b"\x17\xc1", b"\x12\xb5")
 
 
 class Process:
     """One of OVN's daemons, in the foreground, with a log file."""
 
     def __init__(self, program, words, directory, environment, prefix=()):
+        self.program = program
         self.name = program.name
         self.log = directory / f"{self.name}.log"
         self.control = directory / f"{self.name}.ctl"
@@ -41,6 +47,17 @@ class Process:
         self.process.send_signal(with_signal)
         self.process.wait(timeout=60)
         self.process = None
+
+    def exit(self, *words):
+        """Ends the daemon by its command; with `--restart`, the flows of ovn-controller stay."""
+        self.control_command("exit", *words)
+        self.process.wait(timeout=60)
+        self.process = None
+
+    def control_command(self, *words):
+        """Runs ovn-appctl with the daemon."""
+        program = self.program.parent / "ovn-appctl"
+        return run([program, "--timeout=60", "-t", self.control, *words], env=self.environment).out
 
     def stop(self):
         """Ends the process, if it was started, and returns what was wrong with it until then."""
@@ -125,18 +142,25 @@ class Chassis:
         one.create_database()
         one.start_database()
         one.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"external_ids:system-id={self.name}")
-        one.start_switch("--enable-dummy=system", "--disable-system")
+        self.run_switch()
         one.vsctl(
             *["add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
             *["--", "add-br", "br-int", "--", "set", "bridge", "br-int", "fail-mode=secure", "other_config:disable-in-band=true"],
         )
         self.network.cable(self)
-        one.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
-        one.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+        self.address_underlay()
         words = {"ovn-remote": self.network.central.server.remote, "ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
         words |= {"hostname": self.name, **{name.replace("_", "-"): value for name, value in settings.items()}}
         one.vsctl("set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items()))
         self.controller.start()
+
+    def run_switch(self):
+        self.switch.start_switch("--enable-dummy=system", "--disable-system")
+
+    def address_underlay(self):
+        """Gives the underlay bridge its address, which a switch forgets when it ends."""
+        self.switch.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
+        self.switch.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
 
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
@@ -149,6 +173,18 @@ class Chassis:
         )
         self.vifs[port] = name
         self.network.places[port] = self
+
+    def add_tap(self, name, *settings):
+        """A device on the integration bridge that belongs to no logical port."""
+        words = ["set", "interface", name, f"options:tx_pcap={self.file(name, 'tx')}", *settings]
+        self.switch.vsctl("add-port", "br-int", name, "--", *words)
+
+    def tapped(self, name):
+        """All frames that it has sent."""
+        return pcap.packets(self.file(name, "tx"))
+
+    def meters(self):
+        return sorted(self._numbered("dump-meters", r"meter=(\d+) (.*)").values())
 
     def file(self, name, which):
         return self.switch.directory / f"{name}-{which}.pcap"
@@ -163,16 +199,95 @@ class Chassis:
 
     def flows(self, bridge="br-int"):
         """The flows of a bridge in a form that is the same in equal networks."""
-        return sorted(filter(None, map(self._normal, self.switch.flows(bridge))))
+        groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
+        meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
+        tunnels = self._tunnels()
+        return sorted(normal(with_tunnels(line, tunnels), groups, meters) for line in self.switch.flows(bridge))
 
-    def _normal(self, line):
-        # Cookies are parts of UUIDs; the zones of connection tracking are chosen in an order that nothing determines.
-        line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
-        line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
-        return re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    def _tunnels(self):
+        """The names of tunnels by their port numbers."""
+        rows = json.loads(self.switch.vsctl("--format=json", "--columns=type,options,ofport", "list", "Interface"))["data"]
+        ends = lambda options: "-".join(options.get(f"{end}_ip", "") for end in ("local", "remote"))
+        return {number: f"<{kind} {ends(dict(options[1]))}>" for kind, options, number in rows if kind in ("geneve", "vxlan")}
+
+    def interfaces(self):
+        """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
+        columns = ("name", "type", "options", "external_ids", "bfd", "admin_state", "link_state", "error", "mtu")
+        shown = json.loads(self.switch.vsctl("--format=json", f"--columns={','.join(columns)}", "list", "Interface"))
+        found = {}
+        for values in shown["data"]:
+            row = dict(zip(shown["headings"], values))
+            # Times, and files in directories of the test.
+            for column in ("external_ids", "options", "bfd"):
+                row[column] = {key: value for key, value in row[column][1] if key != "ovn-installed-ts" and "/" not in value}
+            found[row.pop("name")] = row
+        return found
+
+    def _numbered(self, command, pattern):
+        """The groups or meters of the integration bridge by their numbers."""
+        text = self.switch.ofctl("-OOpenFlow15", command, "br-int").replace("\nbands=\n", " ")
+        return dict(re.findall(pattern, text))
 
     def stop(self):
         return self.controller.stop()
+
+
+# An output in a flow, with the addresses that it sets for a tunnel.
+OUTPUT = r"(?:load:0x[0-9a-f]+->NXM_NX_TUN_IPV4_(?:SRC|DST)\[\],)*output:[^,]+"
+
+
+def with_tunnels(line, names):
+    """A flow with tunnels' names instead of their port numbers, which depend on the order in which they were added."""
+    for number, name in names.items():
+        line = re.sub(rf"(output:|in_port=){number}(?!\d)", rf"\1{name}", line)
+    return line
+
+
+def normal(line, groups, meters):
+    """A flow without what OVN's programs choose by chance."""
+    # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
+    if cookie := re.search(r"cookie=(0x[0-9a-f]+),", line):
+        line = line.replace(f"obs_point_id={int(cookie[1], 16)})", "obs_point_id=COOKIE)")
+    line = re.sub(r"cookie=0x[0-9a-f]+, ?", "", line)
+    line = re.sub(r"note:[0-9a-f.]+", "note:UUID", line)
+    # Events name their load balancer by its UUID.
+    line = re.sub(r"\.00\.24(\.[0-9a-f]{2}){36}\)", ".UUID)", line)
+    # Ids of conjunctions are parts of UUIDs, too.
+    line = re.sub(r"(conj_id=|conjunction\()\d+", r"\1ID", line)
+    # Zones of connection tracking are numbered in the order of a hash table.
+    line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    # So are the ports and the tunnels of a multicast group.
+    if re.search(r"reg15=0x8[0-9a-f]{3},", line):
+        head, actions = line.split(" actions=", 1)
+        actions = re.sub(f"{OUTPUT}(,{OUTPUT})+", lambda found: ",".join(sorted(re.findall(OUTPUT, found[0]))), actions)
+        *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
+        line = f"{head} actions={','.join([*sorted(members), last])}"
+    # So are the next hops of routes with equal costs.
+    line = re.sub(r"reg8=0x[1-9a-f]+000\d,", "reg8=HOP,", line)
+    # So are the collectors of a sample.
+    line = re.sub(r"sample\([^)]*\)(,sample\([^)]*\))+", lambda found: ",".join(sorted(re.findall(r"sample\([^)]*\)", found[0]))), line)
+    # So are groups and meters: their contents stand for their numbers.
+    line = re.sub(r"group:(\d+)", lambda found: f"group:{{{groups.get(found[1], 'none')}}}", line)
+    return re.sub(r"(meter_id=|meter:)(\d+)", lambda found: f"{found[1]}{{{meters.get(found[2], 'none')}}}", line)
+
+
+class External:
+    """A machine outside of OVN, on a port of the underlay."""
+
+    def __init__(self, switch, name, vlan):
+        self.switch = switch
+        self.name = name
+        words = ["add-port", "n1", name, f"tag={vlan}", "--", "set", "interface", name, f"options:tx_pcap={self._file()}"]
+        switch.vsctl(*words)
+
+    def _file(self):
+        return self.switch.directory / f"{self.name}-tx.pcap"
+
+    def receive(self, _port, *frames):
+        self.switch.appctl("netdev-dummy/receive", self.name, *[bytes(frame).hex() for frame in frames])
+
+    def sent(self, _port):
+        return pcap.packets(self._file())
 
 
 class Network:
@@ -184,6 +299,14 @@ class Network:
         self.chassis = {}
         # The chassis of each logical port that is plugged in.
         self.places = {}
+        # Set by scenarios where select groups choose among several buckets: the makers' switches have other hash functions.
+        self.chooses_by_hash = False
+        # Set by scenarios that repeat frames until an answer comes: each different frame counts once.
+        self.repeats = False
+        # What scenarios have found besides, {title: value}.
+        self.remarks = {}
+        # The machines outside.
+        self.externals = {}
         directory = making.tmp_path_factory.mktemp("central")
         self.central = Central(maker or making.programs, making.peers, directory)
         self.underlay = making.switch(start=False, maker=maker)
@@ -200,6 +323,21 @@ class Network:
             self.add_chassis(number, **settings)
         self.introduce()
         return self
+
+    def restart_switch(self, name, how):
+        """Stops a chassis's ovs-vswitchd by the command `exit`, or kills it, and starts it again with its routes and neighbours."""
+        chassis = self.chassis[name]
+        one = chassis.switch
+        if how == "exit":
+            pid = one.pid("ovs-vswitchd")
+            one.appctl("exit")
+            one.wait_gone(pid)
+        else:
+            one.kill("ovs-vswitchd")
+        chassis.run_switch()
+        chassis.address_underlay()
+        until(lambda: "connected" in one.appctl("netdev-dummy/conn-state", "uplink").split(), f"the cable of {name}")
+        self.introduce()
 
     def introduce(self):
         """Tells all chassis the addresses of all others: Open vSwitch drops packets until it has learned them."""
@@ -226,6 +364,20 @@ class Network:
             *[f"options:tx_pcap={chassis.file('uplink', 'tx')}", "ofport_request=1"],
         )
 
+    def add_external(self, name, vlan):
+        """A machine in a VLAN of the underlay, whose frames `receive` and `sent` exchange like those of a logical port."""
+        self.externals[name] = External(self.underlay, name, vlan)
+
+    def place(self, port):
+        return self.externals.get(port) or self.places[port]
+
+    def add_host(self, port, chassis, *addresses):
+        """Adds the host pNH to switch N, on a chassis that is not that of its number."""
+        addresses = addresses or [f"00:00:00:00:0{port[1]}:0{port[2]} 10.0.{port[1]}.{port[2]}"]
+        self.nbctl("--wait=sb", "lsp-add", f"s{port[1]}", port, "--", "lsp-set-addresses", port, *addresses)
+        self.chassis[chassis].add_vif(port)
+        self.settle()
+
     def nbctl(self, *words, **options):
         return self.central.nbctl(*words, **options)
 
@@ -233,10 +385,10 @@ class Network:
         return self.central.sbctl(*words, **options)
 
     def receive(self, port, *frames):
-        self.places[port].receive(port, *frames)
+        self.place(port).receive(port, *frames)
 
     def sent(self, port):
-        return self.places[port].sent(port)
+        return self.place(port).sent(port)
 
     def settle(self):
         """Waits until all logical ports that are plugged in are up, and all chassis have what the databases say."""
@@ -251,14 +403,20 @@ class Network:
 
     def bindings(self):
         """The bindings of ports, {port: (type, chassis, up, tunnel key)}."""
-        names = dict(self._rows("Chassis", "_uuid", "name"))
-        rows = self._rows("Port_Binding", "logical_port", "type", "chassis", "up", "tunnel_key")
+        names = dict(self.rows("Chassis", "_uuid", "name"))
+        rows = self.rows("Port_Binding", "logical_port", "type", "chassis", "up", "tunnel_key")
         return {port: (kind, names.get(chassis), up, key) for port, kind, chassis, up, key in rows}
 
     def mac_bindings(self):
-        return sorted(self._rows("MAC_Binding", "logical_port", "ip", "mac"))
+        return sorted(self.rows("MAC_Binding", "logical_port", "ip", "mac"))
 
-    def _rows(self, table, *columns):
+    def learned(self):
+        """The MAC addresses that switches have learned, and their ports."""
+        ports = {(datapath, key): port for port, datapath, key in self.rows("Port_Binding", "logical_port", "datapath", "tunnel_key")}
+        keys = dict(self.rows("Datapath_Binding", "tunnel_key", "_uuid"))
+        return sorted((mac, ports.get((keys.get(datapath), port))) for mac, datapath, port in self.rows("FDB", "mac", "dp_key", "port_key"))
+
+    def rows(self, table, *columns):
         """The rows of a southbound table as tuples of text."""
         words = ["--format=json", f"--columns={','.join(columns)}", "list", table]
         shown = json.loads(self.sbctl(*words))
@@ -266,23 +424,87 @@ class Network:
         return [tuple(text_of(plain(row[at])) for at in order) for row in shown["data"]]
 
     def connections(self, chassis):
-        """The connections that a chassis tracks, without zones and times."""
+        """The connections that a chassis tracks, without zones and times, and without health checks: these come by timers."""
         text = self.chassis[chassis].switch.appctl("dpctl/dump-conntrack")
-        return sorted(re.sub(r",?(zone|timeout|id)=\d+", "", line) for line in text.splitlines())
+        lines = [line for line in text.splitlines() if f"src={CHECKS_FROM}," not in line]
+        return sorted(re.sub(r",?(zone|timeout|id)=\d+", "", line) for line in lines)
 
     def shown(self):
         """All of these, and all flows."""
-        found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings()}
+        # Which flows a controller leaves behind depends on how the changes of the databases met: it computes all of them anew.
+        for process in (self.central.northd, *(chassis.controller for chassis in self.chassis.values())):
+            if process.process:
+                process.control_command("inc-engine/recompute")
+        self.central.sync()
+        found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings(), "FDB": self.learned()}
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
+            found[f"interfaces of {name}"] = chassis.interfaces()
+            if self.chooses_by_hash:
+                continue
             found[f"connections of {name}"] = self.connections(name)
-            found[f"frames of {name}"] = {port: [frame.hex() for frame in chassis.sent(port)] for port in chassis.vifs}
-        return found
+            found[f"frames of {name}"] = {port: self._hexes(chassis.sent(port)) for port in chassis.vifs}
+        if not self.chooses_by_hash:
+            found["frames outside"] = {name: self._hexes(each.sent(name)) for name, each in self.externals.items()}
+        return found | self.remarks
+
+    def _hexes(self, frames):
+        frames = hexes(frames)
+        return sorted(set(frames)) if self.repeats else frames
 
     def stop(self):
         wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]
         wrong += self.central.stop()
         assert not wrong, "\n".join(wrong)
+
+
+def hexes(frames):
+    """Frames as text, but for those that OVN repeats by timers: gratuitous ARPs, health checks, BFD, and copies of requests and
+    announcements."""
+    found = []
+    for frame in map(without_entropy, frames):
+        repeated = is_periodic(frame) and frame.hex() in found
+        if not (repeated or is_gratuitous(frame) or is_health_check(frame) or is_bfd(frame)):
+            found.append(frame.hex())
+    return found
+
+
+def is_health_check(frame):
+    return frame[6:12] == bytes.fromhex(OPTIONS["svc_monitor_mac"].replace(":", ""))
+
+
+def is_bfd(frame):
+    """Returns true for packets to UDP port 3784 over IPv4 without options."""
+    return frame[12:15] == b"\x08\x00\x45" and frame[23] == 17 and frame[36:38] == (3784).to_bytes(2, "big")
+
+
+def without_entropy(frame):
+    """A frame without the source port of its UDP tunnel, a hash of what is inside, and the checksum over that."""
+    if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] in TUNNEL_PORTS:
+        return frame[:34] + bytes(2) + frame[36:40] + bytes(2) + frame[42:]
+    return frame
+
+
+def is_periodic(frame):
+    """Returns true for packets of ARP, neighbour discovery, IGMP and MLD, with a VLAN tag or without one."""
+    at = 16 if frame[12:14] == b"\x81\x00" else 12
+    packet = frame[at + 2 :]
+    match frame[at : at + 2]:
+        case b"\x08\x06":
+            return True
+        case b"\x08\x00":
+            return packet[9:10] == b"\x02"
+        case b"\x86\xdd":
+            # Packets of MLD have a hop-by-hop header.
+            return packet[6:7] == b"\x00" or (packet[6:7] == b"\x3a" and 133 <= packet[40] <= 137)
+    return False
+
+
+def is_gratuitous(frame):
+    """Returns true for ARP packets, with a VLAN tag or without one, that announce their own sender's address."""
+    at = 16 if frame[12:14] == b"\x81\x00" else 12
+    arp = frame[at + 2 :]
+    return frame[at : at + 2] == b"\x08\x06" and len(arp) >= 28 and arp[14:18] == arp[24:28]
 
 
 def text_of(value):

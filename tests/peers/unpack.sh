@@ -36,8 +36,8 @@ for word in "${@:2}"; do
       drivers='^librte-(bus-[a-z]+|mempool-ring|net-(null|pcap|ring))[0-9]*$'
       ;;
     ovn)
-      packages+=(ovn-common ovn-central ovn-host ovn-controller-vtep)
-      programs+=(ovn-northd ovn-nbctl ovn-sbctl ovn-controller)
+      packages+=(ovn-common ovn-central ovn-host ovn-controller-vtep ovn-ic ovn-ic-db)
+      programs+=(ovn-northd ovn-nbctl ovn-sbctl ovn-controller ovn-controller-vtep ovn-ic)
       ;;
     doc) packages+=(openvswitch-doc ovn-doc) ;;
     suite=system) suites=("$system") ;;

@@ -108,6 +108,8 @@ drop_reasons! {
     IncompleteDatagram = "incomplete-datagram",
     /// The datapath does not know the bond, or the bond has no member for the packet's bucket.
     NoBond = "no-bond",
+    /// The switch waits for its flows to be restored (Open_vSwitch:other_config:flow-restore-wait).
+    FlowRestore = "flow-restore",
 }
 
 /// One counter a [`DropReason`].

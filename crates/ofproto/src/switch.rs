@@ -17,9 +17,10 @@ use dpif::{Dpif, FlowId};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tls::Tls;
+use tokio::sync::watch;
 use xlate::model::Bridge;
 use xlate::{BridgeId, ChunkedMap, Network, PortOut};
 
@@ -52,6 +53,9 @@ pub struct Switch {
     pub(crate) protocols: Protocols,
     options: Mutex<OptionSpace>,
     pub(crate) held: Mutex<Held>,
+    restoring: watch::Sender<bool>,
+    /// The same, for packets.
+    is_restoring: AtomicBool,
 }
 
 /// Names of timeout policies by zone.
@@ -97,6 +101,8 @@ impl Switch {
             export: ExportWorker::default(),
             options: Mutex::default(),
             held: Mutex::default(),
+            restoring: watch::Sender::default(),
+            is_restoring: AtomicBool::new(false),
         }
     }
 
@@ -122,6 +128,24 @@ impl Switch {
     /// The switch's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Sets whether the switch waits for its flows to be restored (other_config:flow-restore-wait): until then it drops packets
+    /// that have no cached flow, and connects to no controller.
+    pub fn set_restoring(&self, restoring: bool) {
+        self.is_restoring.store(restoring, Ordering::Relaxed);
+        self.restoring.send_replace(restoring);
+    }
+
+    /// Returns true if the switch waits for its flows.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.is_restoring.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the switch has its flows.
+    pub(crate) async fn restored(&self) {
+        // The sender lives as long as the switch.
+        let _ = self.restoring.subscribe().wait_for(|restoring| !restoring).await;
     }
 
     /// Keys and certificates of OpenFlow connections.

@@ -82,6 +82,11 @@ impl Switch {
     }
 }
 
+/// Returns the reply for a packet that the switch has no flows for yet.
+fn dropped_until_restored() -> UpcallReply {
+    UpcallReply { actions: vec![DpAction::Drop(DropReason::FlowRestore)].into(), install: None }
+}
+
 /// Returns the list of actions for the datapath: if it is empty, a drop with its reason.
 pub(crate) fn dp_actions(verdict: &mut Verdict) -> Vec<DpAction> {
     let mut actions = std::mem::take(&mut verdict.actions);
@@ -95,6 +100,9 @@ pub(crate) fn dp_actions(verdict: &mut Verdict) -> Vec<DpAction> {
 
 impl UpcallHandler for Switch {
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        if self.is_restoring() {
+            return dropped_until_restored();
+        }
         base::coverage!(flow_extract);
         let now = self.clock().now();
         let translation = self.translate_now(upcall.key);
@@ -110,6 +118,9 @@ impl UpcallHandler for Switch {
     }
 
     fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+        if self.is_restoring() {
+            return Some(dropped_until_restored());
+        }
         // A declined packet is translated again, and counted then.
         let translation = self.translate_uncounted(upcall.key);
         // Effects that change flow tables would wait for other changes.

@@ -20,7 +20,7 @@ use ofproto::Switch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tunnel::header::PortRange;
 
@@ -122,6 +122,8 @@ pub struct Devices {
     pub terse_dumps: AtomicBool,
     /// Whether the database asks for offload (`other_config:hw-offload`).
     pub hw_offload: AtomicBool,
+    /// Whether the switch waits for its flows to be restored: see [`Devices::set_restoring`].
+    is_restoring: AtomicBool,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
@@ -150,6 +152,7 @@ impl Devices {
             ufids: Arc::default(),
             terse_dumps: AtomicBool::new(true),
             hw_offload: AtomicBool::new(false),
+            is_restoring: AtomicBool::new(false),
             dummies: Arc::default(),
             linux: Mutex::default(),
             datapaths: Mutex::default(),
@@ -229,11 +232,18 @@ impl Devices {
         let changed = Arc::clone(&self.status_changed);
         dp.switch.on_status_change(Box::new(move |_| changed.notify_one()));
         self.underlay.serve(&dp.switch);
+        dp.switch.set_restoring(self.is_restoring.load(Ordering::Relaxed));
         dp.dpif.set_tunnel_ports(*self.egress_ports.lock());
         dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);
         dp.switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)
+    }
+
+    /// Sets whether all datapaths, also those to come, wait for their flows.
+    pub(crate) fn set_restoring(&self, restoring: bool) {
+        self.is_restoring.store(restoring, Ordering::Relaxed);
+        self.datapaths().iter().for_each(|(_, dp)| dp.switch.set_restoring(restoring));
     }
 
     /// Has a new datapath report to the log.

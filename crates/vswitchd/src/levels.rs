@@ -4,9 +4,9 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, bond, capabilities, controllers, flood_vlans, flow_tables, forward_bpdu, identity, in_band, ipfix,
-    lacp, link, lldp, mac_table, mirrors, mtu, multicast, netflow, qos, queues, sflow, spanning_tree, statistics,
-    timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    self, address, bond, capabilities, controllers, flood_vlans, flow_restore, flow_tables, forward_bpdu, identity,
+    in_band, ipfix, lacp, link, lldp, mac_table, mirrors, mtu, multicast, netflow, qos, queues, sflow, spanning_tree,
+    statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -225,6 +225,7 @@ level!(
     SwitchReport<'a>,
     [
         unsupported::OfSwitch,
+        flow_restore::FlowRestore,
         versions::Versions,
         tuning::TuningFeature,
         features::tls::Tls,

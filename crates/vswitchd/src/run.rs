@@ -246,7 +246,9 @@ impl Daemon {
         let is_active = self.idl.is_live() && self.idl.has_lock();
         let was_active = std::mem::replace(&mut self.is_active, is_active);
         let is_resumed = is_active && !was_active;
-        if is_active && (is_resumed || self.is_unwritten || is_due || self.is_due) {
+        // A server that was restarted has forgotten the columns that it keeps in memory only, like states of links.
+        self.is_unwritten |= is_resumed;
+        if is_active && (self.is_unwritten || is_due || self.is_due) {
             self.is_due = false;
             self.configure().await;
         } else {

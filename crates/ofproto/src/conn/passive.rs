@@ -2,6 +2,7 @@
 
 use super::rconn::{Rconn, State};
 use super::remote::{PeerKind, Remote};
+use super::service::wait_for_flows;
 use super::serving::{HELLO_LIMIT, STATE_LIMIT, is_timeout, serve};
 use crate::bridge::Ofproto;
 use netdev::device::errno_text;
@@ -26,6 +27,7 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
     // In the order in which they were accepted.
     let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     loop {
+        wait_for_flows(&bridge, &remote).await;
         let incoming = match listener.accept().await {
             Ok(incoming) => incoming,
             Err(e) => {

@@ -150,6 +150,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     // True if attempts have reached the longest interval: then they are not logged any more.
     let mut quiet = false;
     loop {
+        wait_for_flows(&bridge, &remote).await;
         wait_to_connect(&bridge, &remote).await;
         if !quiet {
             tracing::info!(target: "rconn", "{name}: connecting...");
@@ -196,6 +197,15 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
                 "{name}: continuing to retry connections in the background but suppressing further logging"
             );
         }
+    }
+}
+
+/// Keeps controllers away while flows are being restored.
+pub(super) async fn wait_for_flows(bridge: &Ofproto, remote: &Remote) {
+    if remote.kind == PeerKind::Controller
+        && let Some(switch) = bridge.switch()
+    {
+        switch.restored().await;
     }
 }
 

@@ -291,7 +291,9 @@ impl Encoder {
     fn set_field(&mut self, out: &mut Writer, field: Field, value: u128, mask: u128) {
         let whole = mask == field.info().wire_mask();
         match self.version {
-            Version::V10 | Version::V11 if whole => self.set_field_legacy(out, field, value),
+            Version::V10 | Version::V11 if whole || covers_header_bits(field, mask) => {
+                self.set_field_legacy(out, field, value);
+            }
             Version::V12 | Version::V13 | Version::V14 if whole => {
                 set_field_entry(out, field, value, None, self.version);
             }
@@ -339,6 +341,19 @@ impl Encoder {
             }),
         }
     }
+}
+
+/// Returns true if the mask covers all bits that the packet has, of a field that is shorter than its bytes: a `load` over
+/// OpenFlow 1.5 sets no others.
+fn covers_header_bits(field: Field, mask: u128) -> bool {
+    let bits = match field {
+        Field::IpDscp => 0x3f,
+        Field::IpDscpShifted => 0xfc,
+        Field::VlanPcp => 7,
+        Field::IpEcn => 3,
+        _ => return false,
+    };
+    mask & bits == bits
 }
 
 /// A header field with the numbers of its actions in OpenFlow 1.0 and 1.1.

@@ -115,6 +115,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::StackTooDeep => "drop_action_stack_too_deep",
         DropReason::TooManyActions => "datapath_drop_too_many_actions",
         DropReason::NoBond => "datapath_drop_invalid_bond",
+        DropReason::FlowRestore => "datapath_drop_flow_restore",
         DropReason::NoGroup => "datapath_drop_no_group",
         DropReason::VlanMismatch => "datapath_drop_vlan_mismatch",
         DropReason::ReservedAddress => "datapath_drop_reserved_address",

@@ -8,6 +8,7 @@ pub mod cfm;
 pub mod collectors;
 pub mod controllers;
 pub mod flood_vlans;
+pub mod flow_restore;
 pub mod flow_tables;
 pub mod forward_bpdu;
 pub mod identity;

@@ -271,7 +271,7 @@ fn unsupported_settings_give_warnings() {
         let config = json!(["map", [[key, "true"]]]);
         json!({"Open_vSwitch": { id(1): { "initial": { "other_config": config } } }})
     };
-    for key in ["flow-restore-wait", "dpdk-init"] {
+    for key in ["enable-statistics", "dpdk-init"] {
         let ((), warnings) = with_more::<OfSwitch>(&json!({}), &root(key));
         assert_eq!(warnings, [format!("switch: other_config:{key} is set, which is not supported")]);
     }

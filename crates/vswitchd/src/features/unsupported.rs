@@ -9,7 +9,7 @@ use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
 /// to a protocol that another column enables, are not here.
-const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics"];
+const SWITCH_KEYS: &[&str] = &["enable-statistics"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
 
