@@ -79,14 +79,15 @@ class Central:
         self.nbctl("init", "--", "set", "NB_Global", ".", *(f'options:{name}="{value}"' for name, value in OPTIONS.items()))
         self.northd.start()
 
-    def _run(self, program, *words, **options):
-        return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options).out.rstrip("\n")
+    def run(self, program, *words, **options):
+        """Runs one of OVN's programs with a database, and returns its `Output`."""
+        return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options)
 
     def nbctl(self, *words, **options):
-        return self._run("ovn-nbctl", *words, **options)
+        return self.run("ovn-nbctl", *words, **options).out.rstrip("\n")
 
     def sbctl(self, *words, **options):
-        return self._run("ovn-sbctl", *words, **options)
+        return self.run("ovn-sbctl", *words, **options).out.rstrip("\n")
 
     def sync(self):
         """Waits until the southbound database and all chassis have the northbound database's contents."""
@@ -131,30 +132,45 @@ class Chassis:
         one.create_database()
         one.start_database()
         one.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"external_ids:system-id={self.name}")
-        one.start_switch("--enable-dummy=system", "--disable-system")
+        self._start_daemon()
         one.vsctl(
             *["add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
             *["--", "add-br", "br-int", "--", "set", "bridge", "br-int", "fail-mode=secure", "other_config:disable-in-band=true"],
         )
         self.network.cable(self)
-        one.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
-        one.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+        self._address()
         words = {"ovn-remote": self.network.central.server.remote, "ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
         words |= {"hostname": self.name, **{name.replace("_", "-"): value for name, value in settings.items()}}
         one.vsctl("set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items()))
         self.controller.start()
 
+    def _start_daemon(self):
+        self.switch.start_switch("--enable-dummy=system", "--disable-system")
+
+    def _address(self):
+        """Gives the underlay bridge its address, which a switch with dummy ports forgets when it ends."""
+        self.switch.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
+        self.switch.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+
+    def start_switch(self):
+        """Starts the switch's daemon again, behind a crash."""
+        self._start_daemon()
+        self._address()
+        self.network.introduce_to(self)
+
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
-        number = number or len(self.vifs) + 1
+        self.plug(port, number or len(self.vifs) + 1)
+
+    def plug(self, port, number, check=True):
+        """The same, by the command alone, which may be repeated. Returns its `Output`."""
         name = f"vif{self.number}{number}"
-        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
-        self.switch.vsctl(
-            *["add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"],
-            *[f"ofport_request={FIRST_VIF + number}", *files],
-        )
         self.vifs[port] = name
         self.network.places[port] = self
+        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
+        words = ["--may-exist", "add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"]
+        words += [f"ofport_request={FIRST_VIF + number}", *files]
+        return self.switch.peers.run("ovs-vsctl", "--timeout=60", *words, check=check)
 
     def file(self, name, which):
         return self.switch.directory / f"{name}-{which}.pcap"
@@ -256,9 +272,13 @@ class Network:
     def introduce(self):
         """Tells all chassis the addresses of all others: Open vSwitch drops packets until it has learned them."""
         for one in self.chassis.values():
-            for other in self.chassis.values():
-                if one is not other:
-                    one.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
+            self.introduce_to(one)
+
+    def introduce_to(self, chassis):
+        """Tells one chassis the addresses of all others."""
+        for other in self.chassis.values():
+            if chassis is not other:
+                chassis.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
 
     def add_chassis(self, number, **settings):
         chassis = Chassis(self, number)
