@@ -90,14 +90,15 @@ class Central:
         self.nbctl("init", "--", "set", "NB_Global", ".", *(f'options:{name}="{value}"' for name, value in OPTIONS.items()))
         self.northd.start()
 
-    def _run(self, program, *words, **options):
-        return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options).out.rstrip("\n")
+    def run(self, program, *words, **options):
+        """Runs one of OVN's programs with a database, and returns its `Output`."""
+        return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options)
 
     def nbctl(self, *words, **options):
-        return self._run("ovn-nbctl", *words, **options)
+        return self.run("ovn-nbctl", *words, **options).out.rstrip("\n")
 
     def sbctl(self, *words, **options):
-        return self._run("ovn-sbctl", *words, **options)
+        return self.run("ovn-sbctl", *words, **options).out.rstrip("\n")
 
     def sync(self):
         """Waits until the southbound database and all chassis have the northbound database's contents."""
@@ -162,17 +163,25 @@ class Chassis:
         self.switch.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
         self.switch.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
 
+    def start_switch(self):
+        """Starts the switch's daemon again, behind a crash."""
+        self.run_switch()
+        self.address_underlay()
+        self.network.introduce_to(self)
+
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
-        number = number or len(self.vifs) + 1
+        self.plug(port, number or len(self.vifs) + 1)
+
+    def plug(self, port, number, check=True):
+        """The same, by the command alone, which may be repeated. Returns its `Output`."""
         name = f"vif{self.number}{number}"
-        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
-        self.switch.vsctl(
-            *["add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"],
-            *[f"ofport_request={FIRST_VIF + number}", *files],
-        )
         self.vifs[port] = name
         self.network.places[port] = self
+        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
+        words = ["--may-exist", "add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"]
+        words += [f"ofport_request={FIRST_VIF + number}", *files]
+        return self.switch.peers.run("ovs-vsctl", "--timeout=60", *words, check=check)
 
     def add_tap(self, name, *settings):
         """A device on the integration bridge that belongs to no logical port."""
@@ -342,9 +351,13 @@ class Network:
     def introduce(self):
         """Tells all chassis the addresses of all others: Open vSwitch drops packets until it has learned them."""
         for one in self.chassis.values():
-            for other in self.chassis.values():
-                if one is not other:
-                    one.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
+            self.introduce_to(one)
+
+    def introduce_to(self, chassis):
+        """Tells one chassis the addresses of all others."""
+        for other in self.chassis.values():
+            if chassis is not other:
+                chassis.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
 
     def add_chassis(self, number, **settings):
         chassis = Chassis(self, number)
