@@ -214,8 +214,11 @@ def normal(line, groups, meters):
         actions = re.sub(r"output:\d+(,output:\d+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
         *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
         line = f"{head} actions={','.join([*sorted(members), last])}"
+    # So are conjunctions.
+    line = re.sub(r"(conj_id=|conjunction\()\d+", r"\1ID", line)
     # So are the next hops of routes with equal costs.
     line = re.sub(r"reg8=0x[1-9a-f]+000\d,", "reg8=HOP,", line)
+    line = re.sub(r"load:0x[0-9a-f]+->OXM_OF_PKT_REG4\[32\.\.47\]", "load:HOPS->OXM_OF_PKT_REG4[32..47]", line)
     # So are the collectors of a sample.
     line = re.sub(r"sample\([^)]*\)(,sample\([^)]*\))+", lambda found: ",".join(sorted(re.findall(r"sample\([^)]*\)", found[0]))), line)
     # So are groups and meters: their contents stand for their numbers.
@@ -368,6 +371,20 @@ class Network:
             found[f"frames of {name}"] = {port: self._hexes(port) for port in chassis.vifs}
         if not self.chooses_by_hash:
             found["frames outside"] = {name: self._hexes(name) for name in self.externals}
+        found["complaints"] = self.complaints()
+        return found
+
+    def complaints(self):
+        """What daemons have warned of, each text once."""
+        logs = {"northd": self.central.northd.log, "underlay": self.underlay.directory / "ovs-vswitchd.log"}
+        for name, chassis in self.chassis.items():
+            logs |= {f"ovn-controller of {name}": chassis.controller.log, f"switch of {name}": chassis.switch.directory / "ovs-vswitchd.log"}
+        found = {}
+        for name, path in logs.items():
+            lines = path.read_text(errors="replace").splitlines()
+            parts = [line.split("|", 4) for line in lines if "|WARN|" in line or "|ERR|" in line]
+            # A loaded machine delays daemons, and they say so.
+            found[name] = sorted({f"{part[2]}|{part[4]}" for part in parts if len(part) == 5 and part[2] not in ("timeval", "poll_loop")})
         return found
 
     def _hexes(self, port):
