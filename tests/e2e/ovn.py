@@ -173,7 +173,9 @@ class Chassis:
         """The flows of a bridge in a form that is the same in equal networks."""
         groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
         meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
-        return sorted(normal(line, groups, meters) for line in self.switch.flows(bridge))
+        ports = re.findall(r"^ (\d+)\((\S+)\): addr", self.switch.ofctl("show", bridge), re.MULTILINE)
+        names = {number: name for number, name in ports if int(number) < FIRST_VIF}
+        return sorted(normal(line, groups, meters, names) for line in self.switch.flows(bridge))
 
     def interfaces(self):
         """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
@@ -197,8 +199,10 @@ class Chassis:
         return self.controller.stop()
 
 
-def normal(line, groups, meters):
+def normal(line, groups, meters, names):
     """A flow without what OVN's programs choose by chance."""
+    # The switch numbers tunnels and patch ports in the order in which they come.
+    line = re.sub(r"(in_port=|output:)(\d+)", lambda found: found[1] + names.get(found[2], found[2]), line)
     # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
     if cookie := re.search(r"cookie=(0x[0-9a-f]+),", line):
         line = line.replace(f"obs_point_id={int(cookie[1], 16)})", "obs_point_id=COOKIE)")
@@ -211,7 +215,7 @@ def normal(line, groups, meters):
     # So are the ports and the tunnels of a multicast group.
     if re.search(r"reg15=0x8[0-9a-f]{3},", line):
         head, actions = line.split(" actions=", 1)
-        actions = re.sub(r"output:\d+(,output:\d+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
+        actions = re.sub(r"output:[\w-]+(,output:[\w-]+)+", lambda found: ",".join(sorted(found[0].split(","))), actions)
         *members, last = re.split(r"(?<=resubmit\(,\d\d\)),", actions)
         line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are conjunctions.
@@ -371,6 +375,9 @@ class Network:
             found[f"frames of {name}"] = {port: self._hexes(port) for port in chassis.vifs}
         if not self.chooses_by_hash:
             found["frames outside"] = {name: self._hexes(name) for name in self.externals}
+        ports = [*self.places, *self.externals]
+        if self.chooses_by_hash:
+            found["frames in all"] = {"count": sum(len(hexes(self.sent(port))) for port in ports)}
         found["complaints"] = self.complaints()
         return found
 
@@ -384,7 +391,7 @@ class Network:
             lines = path.read_text(errors="replace").splitlines()
             parts = [line.split("|", 4) for line in lines if "|WARN|" in line or "|ERR|" in line]
             # A loaded machine delays daemons, and they say so.
-            found[name] = sorted({f"{part[2]}|{part[4]}" for part in parts if len(part) == 5 and part[2] not in ("timeval", "poll_loop")})
+            found[name] = sorted({f"{part[2].split('(')[0]}|{part[4]}" for part in parts if len(part) == 5 and part[2] not in ("timeval", "poll_loop")})
         return found
 
     def _hexes(self, port):
