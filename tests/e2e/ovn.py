@@ -210,14 +210,17 @@ class Chassis:
         """The flows of a bridge in a form that is the same in equal networks."""
         groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
         meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
-        tunnels = self._tunnels()
-        return sorted(normal(with_tunnels(line, tunnels), groups, meters) for line in self.switch.flows(bridge))
+        names = self._names(bridge)
+        return sorted(normal(line, groups, meters, names) for line in self.switch.flows(bridge))
 
-    def _tunnels(self):
-        """The names of tunnels by their port numbers."""
+    def _names(self, bridge):
+        """What stands for the numbers of ports that the switch chooses: the names of patch ports, and the ends of tunnels."""
+        ports = re.findall(r"^ (\d+)\((\S+)\): addr", self.switch.ofctl("show", bridge), re.MULTILINE)
+        names = {number: name for number, name in ports if int(number) < FIRST_VIF}
         rows = json.loads(self.switch.vsctl("--format=json", "--columns=type,options,ofport", "list", "Interface"))["data"]
         ends = lambda options: "-".join(options.get(f"{end}_ip", "") for end in ("local", "remote"))
-        return {number: f"<{kind} {ends(dict(options[1]))}>" for kind, options, number in rows if kind in ("geneve", "vxlan")}
+        tunnels = {str(number): f"<{kind} {ends(dict(options[1]))}>" for kind, options, number in rows if kind in ("geneve", "vxlan")}
+        return names | tunnels
 
     def interfaces(self):
         """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
@@ -245,15 +248,10 @@ class Chassis:
 OUTPUT = r"(?:load:0x[0-9a-f]+->NXM_NX_TUN_IPV4_(?:SRC|DST)\[\],)*output:[^,]+"
 
 
-def with_tunnels(line, names):
-    """A flow with tunnels' names instead of their port numbers, which depend on the order in which they were added."""
-    for number, name in names.items():
-        line = re.sub(rf"(output:|in_port=){number}(?!\d)", rf"\1{name}", line)
-    return line
-
-
-def normal(line, groups, meters):
+def normal(line, groups, meters, names):
     """A flow without what OVN's programs choose by chance."""
+    # The switch numbers tunnels and patch ports in the order in which they come.
+    line = re.sub(r"(in_port=|output:)(\d+)", lambda found: found[1] + names.get(found[2], found[2]), line)
     # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
     if cookie := re.search(r"cookie=(0x[0-9a-f]+),", line):
         line = line.replace(f"obs_point_id={int(cookie[1], 16)})", "obs_point_id=COOKIE)")
@@ -273,6 +271,7 @@ def normal(line, groups, meters):
         line = f"{head} actions={','.join([*sorted(members), last])}"
     # So are the next hops of routes with equal costs.
     line = re.sub(r"reg8=0x[1-9a-f]+000\d,", "reg8=HOP,", line)
+    line = re.sub(r"load:0x[0-9a-f]+->OXM_OF_PKT_REG4\[32\.\.47\]", "load:HOPS->OXM_OF_PKT_REG4[32..47]", line)
     # So are the collectors of a sample.
     line = re.sub(r"sample\([^)]*\)(,sample\([^)]*\))+", lambda found: ",".join(sorted(re.findall(r"sample\([^)]*\)", found[0]))), line)
     # So are groups and meters: their contents stand for their numbers.
@@ -310,6 +309,8 @@ class Network:
         self.places = {}
         # Set by scenarios where select groups choose among several buckets: the makers' switches have other hash functions.
         self.chooses_by_hash = False
+        # Set by scenarios that end daemons: what their peers then warn of depends on which of them notices first.
+        self.ends_daemons = False
         # Set by scenarios that repeat frames until an answer comes: each different frame counts once.
         self.repeats = False
         # What scenarios have found besides, {title: value}.
@@ -459,7 +460,26 @@ class Network:
             found[f"frames of {name}"] = {port: self._hexes(chassis.sent(port)) for port in chassis.vifs}
         if not self.chooses_by_hash:
             found["frames outside"] = {name: self._hexes(each.sent(name)) for name, each in self.externals.items()}
+        ports = [*self.places, *self.externals]
+        if self.chooses_by_hash:
+            found["frames in all"] = {"count": sum(len(hexes(self.sent(port))) for port in ports)}
+        if not self.ends_daemons:
+            found["complaints"] = self.complaints()
         return found | self.remarks
+
+    def complaints(self):
+        """What daemons have warned of, each text once."""
+        logs = {"northd": self.central.northd.log, "underlay": self.underlay.directory / "ovs-vswitchd.log"}
+        for name, chassis in self.chassis.items():
+            logs |= {f"ovn-controller of {name}": chassis.controller.log, f"switch of {name}": chassis.switch.directory / "ovs-vswitchd.log"}
+        found = {}
+        for name, path in logs.items():
+            lines = path.read_text(errors="replace").splitlines()
+            parts = [line.split("|", 4) for line in lines if "|WARN|" in line or "|ERR|" in line]
+            # A loaded machine delays daemons, and they say so.
+            parts = [part for part in parts if len(part) == 5 and part[2] not in ("timeval", "poll_loop")]
+            found[name] = sorted({f"{part[2].split('(')[0]}|{part[4]}" for part in parts})
+        return found
 
     def _hexes(self, frames):
         frames = hexes(frames)

@@ -242,3 +242,60 @@ def test_fragments_pass_stateful_acls(compared):
             until(lambda port=destination, count=len(pieces): len(frames(each, port)) == count, f"all fragments at {destination}")
 
     compared(scenario)
+
+
+def test_conjunctions(compared):
+    """ACLs with several sets are conjunctions of flows, and follow changes of each set."""
+
+    def scenario(each):
+        add_switches(each)
+        near = " ".join(f'"10.0.{number}.1"' for number in range(2, 30)).replace(" ", ",")
+        each.nbctl("create", "Address_Set", "name=near", f"addresses={near}")
+        each.nbctl("create", "Address_Set", "name=ours", 'addresses="10.0.1.1","10.0.1.2","10.0.1.9"')
+        each.nbctl("pg-add", "web", "p11", "p12")
+        acls(
+            each,
+            ("to-lport", 1000, "outport == @web && ip4.src == $near && ip4.dst == $ours && udp.dst == {80, 443, 8000, 8080}", "allow-related"),
+            ("to-lport", 1000, "outport == @web && ip4.src == $near && ip4.dst == $ours && tcp.dst == {80, 443}", "allow-related"),
+            ("to-lport", 900, "outport == @web && ip4.src == $near && ip4.dst == $ours && udp.dst != {80, 443}", "reject"),
+            ("to-lport", 10, "outport == @web && ip", "drop"),
+            entity="web",
+        )
+        asked = send(each, "p21", packet("p21", "p12", udp(443)), "p12")
+        send(each, "p12", reply(asked), "p21")
+        send(each, "p21", packet("p21", "p11", syn(80)), "p11")
+        assert ICMP in send(each, "p21", packet("p21", "p11", udp(9)), "p21")
+        each.receive("p22", packet("p22", "p12", udp(443)))
+        each.nbctl("--wait=hv", "add", "Address_Set", "near", "addresses", '"10.0.2.2"')
+        send(each, "p22", packet("p22", "p12", udp(8000)), "p12")
+        each.nbctl("--wait=hv", "remove", "Address_Set", "near", "addresses", '"10.0.2.1"')
+        each.receive("p21", packet("p21", "p12", udp(8080)))
+        each.nbctl("--wait=hv", "remove", "Address_Set", "ours", "addresses", '"10.0.1.2"')
+        each.receive("p22", packet("p22", "p12", udp(8080)))
+        send(each, "p22", packet("p22", "p11", udp(8080)), "p11")
+
+    compared(scenario)
+
+
+def test_many_acls(compared):
+    """Many flows of ACLs are installed, changed and removed."""
+
+    def scenario(each):
+        add_switches(each)
+        words = []
+        for number in range(250):
+            match = f'"ip4.src == 10.{number}.0.0/16 && udp.dst == {{{number + 1}, {number + 1001}, {number + 2001}}}"'
+            words += ["--", f"--id=@a{number}", "create", "ACL", "direction=from-lport", f"priority={number + 1}", f"match={match}"]
+            words += [f"action={'drop' if number % 2 else 'allow-related'}", "--", "add", "Logical_Switch", "s1", "acls", f"@a{number}"]
+        each.nbctl("--wait=hv", *words)
+        for dport in (1, 1001, 2001, 7):
+            send(each, "p11", packet("p11", "p12", udp(dport)), "p12")
+        each.receive("p11", packet("p11", "p12", udp(2)))
+        each.nbctl("--wait=hv", "acl-del", "s1", "from-lport", 1, "ip4.src == 10.0.0.0/16 && udp.dst == {1, 1001, 2001}")
+        each.nbctl("--wait=hv", "acl-add", "s1", "from-lport", 1000, "udp.dst == 1", "drop")
+        each.receive("p11", packet("p11", "p12", udp(1)))
+        send(each, "p11", packet("p11", "p12", udp(1001)), "p12")
+        each.nbctl("--wait=hv", "acl-del", "s1")
+        send(each, "p11", packet("p11", "p12", udp(1)), "p12")
+
+    compared(scenario)

@@ -90,6 +90,7 @@ def test_a_gateway_whose_controller_ends(compared):
         gateways(each, "hv1", "hv2")
         elected(each, "hv1")
         introduce(each, "e1")
+        each.ends_daemons = True
         first = each.chassis["hv1"].controller
         first.control_command("exit")
         until(lambda: first.process.poll() is not None, "the end of the controller")

@@ -125,8 +125,8 @@ def test_port_ranges_and_exempted_addresses(compared):
         send(each, "e1", reply(asked), "p11")
         asked = send(each, "p11", routed("p11", ip("e2"), udp()), "e2", is_udp)
         assert (asked[IP].src, asked[UDP].sport) == (ip("p11"), 1000)
-        # Another connection to the same machine finds no port, one to another port of it the same one.
-        each.receive("p11", routed("p11", ip("e1"), udp(sport=1001)))
+        # Another connection to the same machine finds no port and passes untranslated, one to another port of it gets the same.
+        assert send(each, "p11", routed("p11", ip("e1"), udp(sport=1001)), "e1", is_udp)[IP].src == ip("p11")
         asked = send(each, "p11", routed("p11", ip("e1"), udp(sport=1002, dport=3)), "e1", is_udp)
         assert asked[UDP].sport == 4000
 

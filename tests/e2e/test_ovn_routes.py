@@ -1,10 +1,10 @@
 """Routes and policies of OVN's routers on both makers' switches."""
 
-from scapy.layers.inet import ICMP, IP, UDP
-from scapy.layers.inet6 import IPv6
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 
-from logical import add_outside, add_switches, frames, introduce, ip, join, mac, packet, reply, routed, send, sent_to_one_of, syn
+from logical import add_outside, add_switches, frames, introduce, ip, ip6, join, mac, packet, reply, routed, send, sent_to_one_of, syn
 from waiting import until
 
 
@@ -12,7 +12,7 @@ def udp(dport=2000, sport=1000):
     return UDP(sport=sport, dport=dport)
 
 
-def answer_arp(each, port, address):
+def announce(each, port, address):
     """The host has one more address: the router learns it from an announcement."""
     announcement = Ether(src=mac(port), dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=mac(port), psrc=address, pdst=address)
     each.receive(port, announcement)
@@ -273,5 +273,111 @@ def test_two_routers_between_switches(compared):
         assert send(each, "p11", routed("p11", "100.64.0.2", echo), "p11")[ICMP].type == 0
         error = send(each, "p11", packet("p11", "p22", ttl=2), "p11")
         assert (error[ICMP].type, error[IP].src) == (11, "100.64.0.2")
+
+    compared(scenario)
+
+
+def test_bindings_age(compared):
+    """A learned address that no packet uses is forgotten after its age, and one in use is kept."""
+
+    def scenario(each):
+        add_switches(each)
+        each.nbctl("--wait=hv", "set", "Logical_Router", "r0", "options:mac_binding_age_threshold=4")
+        for address in ("10.0.2.77", "10.0.2.78"):
+            announce(each, "p22", address)
+        known = lambda: {address for _, address, _ in each.mac_bindings()}
+        assert known() == {"10.0.2.77", "10.0.2.78"}
+
+        def one_forgotten():
+            frame = Ether(src=mac("p22"), dst="00:00:00:00:ff:02") / IP(src="10.0.2.77", dst=ip("p12")) / udp()
+            each.receive("p22", frame)
+            return known() == {"10.0.2.77"}
+
+        until(one_forgotten, lambda: f"one forgotten: {known()}", 60)
+        until(lambda: not known(), "all forgotten", 60)
+        each.repeats = True
+
+    compared(scenario)
+
+
+def test_symmetric_replies_of_tcp_and_ipv6(compared):
+    """Connections by TCP and over IPv6 return to their next hops, too."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        each.nbctl("set", "Logical_Router", "r0", "options:chassis=hv1")
+        for port in ("p21", "p22"):
+            route(each, "--ecmp-symmetric-reply", "20.0.0.0/8", ip(port))
+            route(each, "--ecmp-symmetric-reply", "2001:db8::/32", ip6(port))
+        for number in range(4):
+            port = ("p21", "p22")[number % 2]
+            ether = Ether(src=mac(port), dst="00:00:00:00:ff:02")
+            for network in (IP(src=f"20.0.0.{number + 1}", dst=ip("p12")), IPv6(src=f"2001:db8::{number + 1}", dst=ip6("p12"))):
+                plain = lambda frame: UDP in frame or TCP in frame
+                for payload in (udp(sport=3000 + number), syn(80, 3000 + number)):
+                    asked = send(each, port, ether / network / payload, "p12", plain)
+                    assert send(each, "p12", reply(asked), port, plain)[Ether].dst == mac(port)
+
+    compared(scenario)
+
+
+def test_neighbours_of_ipv6(compared):
+    """A router asks for an IPv6 next hop, learns it from the advertisement, and sends on what had to wait."""
+
+    def scenario(each):
+        add_switches(each, ipv6=True)
+        route(each, "2001:db8::/32", "fd00:2::77")
+        asked = send(each, "p11", routed("p11", "2001:db8::1", udp(1)), "p22", lambda frame: ICMPv6ND_NS in frame)
+        assert asked[ICMPv6ND_NS].tgt == "fd00:2::77"
+        answer = IPv6(src="fd00:2::77", dst=asked[IPv6].src, hlim=255) / ICMPv6ND_NA(tgt="fd00:2::77", R=0, S=1, O=1)
+        frame = Ether(src=mac("p22"), dst=asked.src) / answer / ICMPv6NDOptDstLLAddr(lladdr=mac("p22"))
+        assert send(each, "p22", frame, "p22", lambda frame: UDP in frame)[UDP].dport == 1
+        until(lambda: each.mac_bindings(), "a binding")
+        each.central.sync()
+        send(each, "p11", routed("p11", "2001:db8::1", udp(2)), "p22", lambda frame: UDP in frame)
+        # The router answers for its own addresses.
+        question = IPv6(src=ip6("p11"), dst="ff02::1:ff00:fe", hlim=255) / ICMPv6ND_NS(tgt="fd00:1::fe")
+        frame = Ether(src=mac("p11"), dst="33:33:ff:00:00:fe") / question / ICMPv6NDOptSrcLLAddr(lladdr=mac("p11"))
+        assert send(each, "p11", frame, "p11", lambda frame: ICMPv6ND_NA in frame)[ICMPv6ND_NA].tgt == "fd00:1::fe"
+
+    compared(scenario)
+
+
+def test_bfd_of_policies(compared):
+    """A policy with BFD reroutes to the next hops that answer."""
+
+    def scenario(each):
+        add_switches(each, numbers=(1,))
+        add_outside(each, hosts=(1, 2))
+        each.nbctl("--wait=hv", "set", "Logical_Router", "r0", "options:chassis=hv1")
+        for host in ("e1", "e2"):
+            introduce(each, host)
+        route(each, "0.0.0.0/0", ip("e2"))
+        for host in ("e1", "e2"):
+            each.nbctl("create", "BFD", "logical_port=r0-outside", f'dst_ip="{ip(host)}"', "min_tx=250", "min_rx=250", "detect_mult=10")
+        hops = f"{ip('e1')},{ip('e2')}"
+        each.nbctl("--bfd", "lr-policy-add", "r0", 100, "ip4.src == 10.0.1.0/24 && udp.dst == 7", "reroute", hops)
+        answered = {"e1": 0, "e2": 0}
+
+        def states(*hosts):
+            for host in hosts:
+                heard = [frame for frame in frames(each, host) if UDP in frame and frame[UDP].dport == 3784]
+                for one in heard[answered[host] :]:
+                    each.receive(host, bfd_answer(one))
+                answered[host] = len(heard)
+            rows = each.nbctl("--format=csv", "--no-headings", "--columns=dst_ip,status", "list", "BFD").split()
+            return dict(row.replace('"', "").split(",") for row in rows)
+
+        until(lambda: states("e1") == {ip("e1"): "up", ip("e2"): "down"}, lambda: f"e1 up: {states()}")
+        each.central.sync()
+
+        def rerouted():
+            each.receive("p12", routed("p12", "20.0.0.1", udp(7)))
+            states("e1")
+            return [frame for frame in frames(each, "e1") if UDP in frame and frame[UDP].dport == 7]
+
+        until(rerouted, "a packet at e1")
+        each.repeats = True
+        until(lambda: set(states().values()) == {"down"}, "all down")
 
     compared(scenario)

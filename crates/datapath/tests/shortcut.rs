@@ -144,7 +144,7 @@ fn push_tunnel(packet: &mut Packet, number: u64, hash: u32) {
         ttl: 60 + (number / 2) as u8,
         dont_fragment: true,
     };
-    let udp = Udp { src: 0, dst: 6081, checksum: false };
+    let udp = Udp { src: 0, dst: 6081, checksum: number == 3 };
     let tunnel = Encapsulation::Geneve(udp, Geneve { vni: number as u32 % 2, oam: false, options: [].into() });
     let push = Push { eth_src: MacAddr([2; 6]), eth_dst: MacAddr([4; 6]), vlan: None, ip, tunnel };
     let zero = AtomicU32::new(0);

@@ -104,7 +104,8 @@ fn headers(pop: Pop, rng: &mut Rng) -> Template {
         ttl: 60 + rng.below(3) as u8,
         dont_fragment: true,
     };
-    let udp = |dst| Udp { src: 0, dst, checksum: false };
+    let checksum = rng.below(2) == 0;
+    let udp = |dst| Udp { src: 0, dst, checksum };
     let vni = rng.below(3) as u32;
     let tunnel = match pop {
         Pop::Geneve => {
@@ -170,7 +171,7 @@ fn packets_of_tunnels_go_where_the_handler_sends_them() {
         let zero = AtomicU32::new(0);
         let context =
             Context { ports: PortRange::default(), sequence: &zero, identification: &zero, erspan_timestamp: 0 };
-        let mut number = 0;
+        let (mut number, mut damaged) = (0, 0);
         for step in 0..60u64 {
             let generation = step << 10 | rng.below(1 << 10);
             current.store(generation, Ordering::SeqCst);
@@ -194,8 +195,16 @@ fn packets_of_tunnels_go_where_the_handler_sends_them() {
                     template.push(&mut packet, rng.next_u64() as u32, &context).expect("it fits");
                     let mut ports = Vec::new();
                     expected(generation, &key_of(pop, &packet, &options), &mut ports);
-                    ports.iter().for_each(|port| right[*port as usize - 2].push(number));
-                    network.receive(packet.data());
+                    if rng.below(40) == 0 && packet.data()[40..42] != [0; 2] {
+                        // A packet with a wrong checksum goes nowhere.
+                        let mut wrong = packet.data().to_vec();
+                        wrong[60] ^= 0x10;
+                        network.receive(&wrong);
+                        damaged += 1;
+                    } else {
+                        ports.iter().for_each(|port| right[*port as usize - 2].push(number));
+                        network.receive(packet.data());
+                    }
                     (number, same) = (number + 1, Some(frame));
                 }
                 dp.run_until_idle(50);
@@ -218,7 +227,7 @@ fn packets_of_tunnels_go_where_the_handler_sends_them() {
         }
         packets += u64::from(number);
         misses += handler.misses.load(Ordering::SeqCst);
-        assert_eq!(dp.port_stats(TUNNELS).expect("the port exists").rx_packets, u64::from(number));
+        assert_eq!(dp.port_stats(TUNNELS).expect("the port exists").rx_packets, u64::from(number - damaged));
     }
     tally::report!("{packets} packets, {misses} misses");
     assert!(misses < packets / 2);

@@ -9,10 +9,14 @@ use flow::plain::extract_plain;
 use flow::{FlowKey, PacketContext, Words, hash};
 use netdev::pool;
 use packet::{Batch, Packet};
+use vlog::{RateLimit, warn_rl};
 
 use super::Executor;
 use crate::input::{Key, Keys};
 use crate::shared::SharedState;
+
+/// Limit on messages about packets that recirculated too often.
+static TOO_DEEP: RateLimit = RateLimit::new(1, 5);
 
 /// Returns the part of a packet's key that is not in its bytes, for a packet received on `in_port`.
 pub(crate) fn context_of(packet: &Packet, in_port: DpPort) -> PacketContext<'_> {
@@ -80,15 +84,17 @@ impl Executor<'_> {
     /// Takes packets, or copies of them, for another look-up with this recirculation id. Packets that exceed a limit
     /// of the worklist are dropped.
     pub(crate) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
-        self.look_up_again(packets, (self.in_port, id), last);
+        if self.look_up_again(packets, (self.in_port, id), last) > 0 {
+            report_depth();
+        }
     }
 
-    /// The same for a look-up with an ingress port and a recirculation id.
-    pub(super) fn look_up_again(&mut self, packets: &mut Batch, id: (DpPort, u32), last: bool) {
+    /// The same for a look-up with an ingress port and a recirculation id; returns how many packets were dropped.
+    pub(super) fn look_up_again(&mut self, packets: &mut Batch, id: (DpPort, u32), last: bool) -> usize {
         let before = packets.len();
         let mut taken = 0;
         if last && self.work.push_batch(packets, id) {
-            return;
+            return 0;
         }
         if last {
             for packet in packets.drain(..) {
@@ -107,9 +113,17 @@ impl Executor<'_> {
                 }
             }
         }
-        if taken < before {
+        let dropped = before - taken;
+        if dropped > 0 {
             self.work.failed = Some(DropReason::Recirculation);
-            self.shared.count_drop(self.from, DropReason::Recirculation, (before - taken) as u64);
+            self.shared.count_drop(self.from, DropReason::Recirculation, dropped as u64);
         }
+        dropped
     }
+}
+
+/// Reports packets that recirculated too often.
+#[cold]
+fn report_depth() {
+    warn_rl!(&TOO_DEEP, target: "dpif_netdev", "Packet dropped. Max recirculation depth exceeded.");
 }

@@ -96,7 +96,8 @@ impl Cache {
         if is_partial || offload.gso.is_some() || packet.l3_type.is_some() {
             return None;
         }
-        let (number, end, src_port) = self.known.find(pop, packet.data())?;
+        let trusted = offload.checksum == Checksum::Good;
+        let (number, end, src_port) = self.known.find(pop, packet.data(), trusted)?;
         Some(Hit { number, src_port, end: end as u32 })
     }
 

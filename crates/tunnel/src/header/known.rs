@@ -1,13 +1,14 @@
 //! Outer headers by their bytes. Most packets of a tunnel begin with the same bytes except for a few fields, which are checked
-//! alone: lengths, identification, checksum, and the UDP source port.
+//! alone: lengths, identification, checksums, and the UDP source port.
 //!
-//! Known headers are those of an untagged Ethernet frame over IPv4 and UDP without a UDP checksum, in front of an Ethernet
-//! frame, of at most [`BYTES`] bytes. [`super::pop::parse`] reads all others, and these at first.
+//! Known headers are those of an untagged Ethernet frame over IPv4 and UDP, in front of an Ethernet frame, of at most [`BYTES`]
+//! bytes. [`super::pop::parse`] reads all others, and these at first.
 
 use std::sync::Arc;
 
 use base::mix::fold;
 use base::ways::Ways;
+use packet::checksum::{Sum, pseudo_v4};
 use packet::metadata::Tunnel;
 
 use super::pop::{Inner, Parsed};
@@ -25,8 +26,8 @@ const INNER_MIN: usize = 14;
 const IP: usize = 14;
 const UDP: usize = 34;
 /// Bytes of other fields that differ among packets of a tunnel: the source address of Ethernet; length, identification and
-/// checksum of IP; source port and length of UDP.
-const VARIABLE: [std::ops::Range<usize>; 5] = [8..12, 16..20, 24..26, 34..36, 38..40];
+/// checksum of IP; source port, length and checksum of UDP.
+const VARIABLE: [std::ops::Range<usize>; 5] = [8..12, 16..20, 24..26, 34..36, 38..42];
 
 /// The compared bits of the groups, for headers of all lengths.
 const COMPARED: [u64; GROUPS] = {
@@ -71,6 +72,14 @@ fn be16(bytes: &[u8; BYTES], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// Whether a UDP datagram has the right checksum, in a frame that begins with these bytes.
+#[inline]
+fn is_datagram_valid(bytes: &[u8; BYTES], datagram: &[u8]) -> bool {
+    let address = |at: usize| std::array::from_fn(|i| bytes[IP + at + i]);
+    let pseudo = pseudo_v4(address(12), address(16), super::PROTO_UDP, datagram.len() as u16);
+    (pseudo + Sum::new().bytes(datagram)).is_valid()
+}
+
 /// The outer headers of a tunnel's packets.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -85,6 +94,8 @@ pub(super) struct Known {
     /// Where the inner frame starts.
     start: u16,
     pop: Pop,
+    /// Whether packets have a UDP checksum, which is part of their metadata.
+    has_checksum: bool,
 }
 
 impl Known {
@@ -94,8 +105,6 @@ impl Known {
         let is_known_form = matches!(parsed.addresses, Addresses::V4(..))
             && be16(bytes, 12) == super::ETH_IPV4
             && bytes[IP + 9] == super::PROTO_UDP
-            && parsed.flags & flags::CHECKSUM == 0
-            && be16(bytes, UDP + 6) == 0
             && parsed.inner == Inner::Ethernet
             && (UDP + 8..=BYTES).contains(&parsed.start);
         if !is_known_form {
@@ -105,7 +114,8 @@ impl Known {
         compared.get_mut(parsed.start..)?.fill(0);
         let [.., a, b] = groups(&compared);
         let last = [a, b];
-        let mut known = Self { values: [0; GROUPS], last, tunnel: Arc::clone(tunnel), sum: 0, start: 0, pop };
+        let has_checksum = parsed.flags & flags::CHECKSUM != 0;
+        let mut known = Self { values: [0; GROUPS], last, tunnel: Arc::clone(tunnel), sum: 0, start: 0, pop, has_checksum };
         known.values = known.compared(bytes);
         known.start = parsed.start as u16;
         let words = (IP..UDP).step_by(2).filter(|at| !VARIABLE.iter().any(|range| range.contains(at)));
@@ -125,9 +135,11 @@ impl Known {
         groups
     }
 
-    /// Where the inner frame of a frame with these headers ends, if lengths and checksum are right.
+    /// Where the inner frame of a frame with these headers ends, if lengths and checksums are right; the UDP checksum of a `trusted`
+    /// frame is.
     #[inline(always)]
-    fn end_of(&self, pop: Pop, bytes: &[u8; BYTES], len: usize) -> Option<usize> {
+    fn end_of(&self, pop: Pop, bytes: &[u8; BYTES], frame: &[u8], trusted: bool) -> Option<usize> {
+        let len = frame.len();
         let differ = self.compared(bytes).iter().zip(&self.values).fold(0, |differ, (a, b)| differ | (a ^ b));
         let total = usize::from(be16(bytes, IP + 2));
         let sum = self.sum + total as u32 + u32::from(be16(bytes, IP + 4)) + u32::from(be16(bytes, IP + 10));
@@ -139,8 +151,9 @@ impl Known {
             && IP + total <= len
             && udp_len + (UDP - IP) <= total
             && end >= usize::from(self.start) + INNER_MIN
+            && (be16(bytes, UDP + 6) != 0) == self.has_checksum
             && self.pop == pop;
-        is_valid.then_some(end)
+        (is_valid && (!self.has_checksum || trusted || is_datagram_valid(bytes, frame.get(UDP..end)?))).then_some(end)
     }
 
     #[inline]
@@ -177,10 +190,10 @@ impl Headers {
 
     /// The number of the headers that a frame begins with, where the inner frame ends, and the UDP source port.
     #[inline(always)]
-    pub(super) fn find(&self, pop: Pop, frame: &[u8]) -> Option<(u16, usize, u16)> {
+    pub(super) fn find(&self, pop: Pop, frame: &[u8], trusted: bool) -> Option<(u16, usize, u16)> {
         let bytes = frame.first_chunk::<BYTES>()?;
         let number = self.ways.find(Self::hash(bytes))? as u16;
-        let end = self.get(number)?.end_of(pop, bytes, frame.len())?;
+        let end = self.get(number)?.end_of(pop, bytes, frame, trusted)?;
         Some((number, end, be16(bytes, UDP)))
     }
 
