@@ -115,7 +115,8 @@ impl Known {
         let [.., a, b] = groups(&compared);
         let last = [a, b];
         let has_checksum = parsed.flags & flags::CHECKSUM != 0;
-        let mut known = Self { values: [0; GROUPS], last, tunnel: Arc::clone(tunnel), sum: 0, start: 0, pop, has_checksum };
+        let mut known =
+            Self { values: [0; GROUPS], last, tunnel: Arc::clone(tunnel), sum: 0, start: 0, pop, has_checksum };
         known.values = known.compared(bytes);
         known.start = parsed.start as u16;
         let words = (IP..UDP).step_by(2).filter(|at| !VARIABLE.iter().any(|range| range.contains(at)));
