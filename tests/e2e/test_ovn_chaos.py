@@ -1,5 +1,5 @@
 """OVN over our databases and switches while daemons are killed at random moments: the network becomes what it is without that, and
-nothing that was committed is lost. `OVN_SEEDS` gives other seeds, separated by commas."""
+nothing that was committed is lost. FLOWSTONE_CHAOS_SEEDS=4,5,6 gives other seeds, separated by commas."""
 
 import os
 import random
@@ -13,7 +13,7 @@ from ovn import Network, difference
 from scapy.layers.inet import IP, UDP
 from waiting import until
 
-SEEDS = [int(seed) for seed in os.environ.get("OVN_SEEDS", "1,2,3").split(",")]
+SEEDS = [int(seed) for seed in os.environ.get("FLOWSTONE_CHAOS_SEEDS", "1,2,3").split(",")]
 KILLS = 8
 HOSTS = ("hv1", "hv2")
 VIP = "10.0.9.9"
