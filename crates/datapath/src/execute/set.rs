@@ -92,20 +92,30 @@ impl Bits {
     }
 }
 
-/// Writes `bits` into the `n` bytes of `frame` at `at`, big-endian, `n` at most 16. Returns the growth of the sum of
-/// these bytes under a checksum, if their number is even and so is their distance from the start of the checksum;
-/// `None` if nothing changed.
+/// Writes `bits` into the `n` bytes of `frame` at `at`, big-endian; `n` is 2, 4, 6 or 16. Returns the growth of the sum of
+/// these bytes under a checksum, if their distance from the start of the checksum is even; `None` if nothing changed.
+#[inline(always)]
 pub(super) fn write(frame: &mut [u8], at: usize, n: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
-    let place = frame.get_mut(at..).and_then(|rest| rest.get_mut(..n)).ok_or(DropReason::Truncated)?;
-    let old = place.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
+    match n {
+        2 => write_bytes::<2>(frame, at, bits),
+        4 => write_bytes::<4>(frame, at, bits),
+        6 => write_bytes::<6>(frame, at, bits),
+        _ => write_bytes::<16>(frame, at, bits),
+    }
+}
+
+#[inline]
+fn write_bytes<const N: usize>(frame: &mut [u8], at: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
+    let place = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()).ok_or(DropReason::Truncated)?;
+    let mut padded = [0; 16];
+    padded[16 - N..].copy_from_slice(place);
+    let old = u128::from_be_bytes(padded);
     let new = old & !bits.mask | bits.value & bits.mask;
     if new == old {
         return Ok(None);
     }
-    for (i, b) in place.iter_mut().enumerate() {
-        *b = (new >> (8 * (n - 1 - i))) as u8;
-    }
-    Ok(Some(Sum::new().bytes(&(!old).to_be_bytes()).bytes(&new.to_be_bytes()).partial()))
+    place.copy_from_slice(&new.to_be_bytes()[16 - N..]);
+    Ok(Some(Sum::new().bytes_here(&(!old).to_be_bytes()).bytes_here(&new.to_be_bytes()).partial()))
 }
 
 /// Returns a checksum after its sum grew by `delta` (RFC 1624, equation 3).
@@ -122,6 +132,7 @@ pub(super) fn change16(frame: &mut [u8], at: usize, change: impl FnOnce(u16) -> 
 }
 
 /// Writes bytes that no checksum covers.
+#[inline]
 fn plain(packet: &mut Packet, at: usize, n: usize, bits: Bits) -> Result<(), DropReason> {
     write(packet.data_mut(), at, n, bits).map(|_| ())
 }

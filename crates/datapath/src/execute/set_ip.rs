@@ -37,6 +37,7 @@ pub(super) fn set(packet: &mut Packet, headers: &Headers, field: Field, bits: Bi
 }
 
 /// Writes into the IPv4 header and updates its checksum. Returns the change of the sum.
+#[inline]
 fn ipv4(packet: &mut Packet, l3: usize, at: usize, n: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
     let delta = write(packet.data_mut(), l3 + at, n, bits)?;
     if let Some(delta) = delta {
