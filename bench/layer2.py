@@ -24,6 +24,8 @@ MEMBERS = 4
 # Between two looks at the counters of ports, until flows are set up.
 STEADY_S = 0.2
 FEW_GROUPS, MANY_GROUPS = 10, 10_000
+# Membership reports a second, each of which both switches translate: each of many groups is reported every five seconds.
+REPORTS_PPS = 2_000
 # Targets: cycles of a bond over one port; the rate that sFlow leaves; the rate with many groups beside a few.
 BOND_CYCLES = 10
 SAMPLED_KEPT = 0.98
@@ -214,7 +216,7 @@ class Measurement:
         )
         one.add_null("out2", 2)
         # The members' reports come in at another port than the one that the packets come from.
-        one.play("out3", 3, [self.pcap("reports", [report_frame(group) for group in range(count)])], rate=20_000)
+        one.play("out3", 3, [self.pcap("reports", [report_frame(group) for group in range(count)])], rate=REPORTS_PPS)
         joined = lambda: one.appctl("mdb/show", BRIDGE).count("239.") >= count
         common.wait_for(joined, f"{count} groups", patience_s=60)
         # Both cases have as many pairs of addresses, and so as many cached flows.
