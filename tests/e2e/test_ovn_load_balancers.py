@@ -264,8 +264,9 @@ def test_health_checks(compared):
         add_switches(each)
         options = [f"ip_port_mappings:{ip(port)}={port}:10.0.1.253" for port in ("p11", "p12")]
         balance(each, f"{VIP}:80", f"{ip('p11')}:80,{ip('p12')}:80", "tcp", switches=("s2",), options=options)
+        # No further check comes before the end.
         health = ["--", "--id=@h", "create", "Load_Balancer_Health_Check", f'vip="{VIP}:80"']
-        health += ["options:interval=1", "options:timeout=1", "options:success_count=1", "options:failure_count=1"]
+        health += ["options:interval=20", "options:timeout=2", "options:success_count=1", "options:failure_count=1"]
         each.nbctl(*health, "--", "add", "Load_Balancer", "lb", "health_check", "@h")
         answered = 0
 

@@ -21,6 +21,7 @@ def test_chassis_by_conditions(compared, monitor_all):
     """A chassis sees the part of the database that concerns its ports, or all of it, and follows changes of that."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each, numbers=(1, 2), hosts=(1, 2))
         # Nothing of a network without ports on a chassis is there.
         each.nbctl("--wait=sb", "ls-add", "s3")
@@ -51,6 +52,7 @@ def test_the_controller_restarts(compared):
     """With --restart the controller leaves flows and bindings, which forward until it is back, and takes them over."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         ping_all(each)
         chassis = each.chassis["hv1"]
@@ -71,6 +73,7 @@ def test_the_controller_is_killed(compared):
     """A controller that is killed finds its chassis and ports again; changes of the time without it are made up for."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         chassis = each.chassis["hv1"]
         chassis.controller.kill()
@@ -89,6 +92,7 @@ def test_the_controller_exits(compared):
     """A controller that exits takes its chassis, tunnels and bindings with it, and brings them back."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         chassis = each.chassis["hv1"]
         chassis.controller.exit()
@@ -107,6 +111,7 @@ def test_the_switch_restarts(compared):
     """The switch is stopped under its controller: the flows are installed again, and the network forwards."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         ping_all(each)
         for how in ("exit", "kill"):
@@ -123,6 +128,7 @@ def test_the_local_database_restarts(compared):
     """The local database server restarts under switch and controller: a port that is plugged in afterwards works."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         chassis = each.chassis["hv1"]
         ping_all(each)
@@ -140,6 +146,7 @@ def test_the_central_databases_restart(compared):
     """The server of the central databases is killed: chassis forward without it, and follow changes when it is back."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         each.central.server.kill()
         ping_all(each)
@@ -156,6 +163,7 @@ def test_northd_restarts(compared):
     """Changes without northd take effect when it is back; a paused one does nothing until it is resumed."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         each.central.northd.kill()
         each.nbctl("lsp-set-addresses", "p12", "00:00:00:00:01:22 10.0.1.2")
@@ -178,6 +186,7 @@ def test_a_chassis_reboots(compared):
     """All daemons of a chassis are killed; with the same database it comes back as it was."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         chassis = each.chassis["hv1"]
         before = chassis.flows()
@@ -207,6 +216,7 @@ def test_flows_are_restored_before_packets_pass(compared, kind):
     """A switch that starts with flow-restore-wait forwards nothing until its controller has installed flows."""
 
     def scenario(each):
+        each.ends_daemons = True
         add_switches(each)
         chassis = each.chassis["hv1"]
         before = chassis.flows()

@@ -60,7 +60,9 @@ fn each_program_ends_without_a_panic_when_its_output_has_no_reader() {
     for (program, args, signal) in CASES {
         let what = format!("{program} {}", args.join(" "));
         check(Command::new(env!("CARGO_BIN_EXE_flowstone")).arg(program).args(*args), *signal, &what);
-        let Some(peer) = peers.as_ref().map(|peers| Path::new(peers).join("bin").join(program)) else { continue };
+        // Open vSwitch's ovs-vtep is a script in Python.
+        let peers = peers.as_ref().filter(|_| *program != "ovs-vtep");
+        let Some(peer) = peers.map(|peers| Path::new(peers).join("bin").join(program)) else { continue };
         check(Command::new(peer).args(*args), *signal, &format!("{what} of Open vSwitch"));
     }
 }
