@@ -6,6 +6,7 @@ Debian's Open vSwitch that tests/peers/unpack.sh made. `./test e2e` sets both.
 
 import os
 import subprocess
+import warnings
 from pathlib import Path
 
 import pytest
@@ -165,9 +166,10 @@ def network(making):
 
 @pytest.fixture
 def compared(making, network):
-    """Runs a scenario on OVN over the switches and databases of both makers, and compares what the networks show at its end."""
+    """Runs a scenario on OVN over the switches and databases of both makers, and compares what the networks show at its end. A scenario
+    with a difference runs once more: timers of OVN's programs may make one on a busy machine. The first one is a warning then."""
 
-    def run(scenario, **settings):
+    def once(scenario, settings):
         shown = []
         for maker in (making.peers, None):
             each = network(maker)
@@ -175,6 +177,12 @@ def compared(making, network):
             scenario(each)
             shown.append(each.shown())
         theirs, ours = shown
-        assert not (text := difference(ours, theirs)), text
+        return difference(ours, theirs)
+
+    def run(scenario, **settings):
+        if text := once(scenario, settings):
+            warnings.warn(f"a difference that may not show again:\n{text}", stacklevel=2)
+            text = once(scenario, settings)
+            assert not text, text
 
     return run
