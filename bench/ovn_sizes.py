@@ -9,7 +9,6 @@ Of the changes' time, northd has the greater part, which is the same on both ser
 import json
 import pathlib
 import signal
-import subprocess
 import tempfile
 import time
 
@@ -98,28 +97,26 @@ class Turn:
         }
 
     def make_chassis(self):
-        operations = []
-        for number in range(1, self.chassis + 1):
-            address = f"172.16.{number // 250}.{number % 250 + 1}"
-            encap = {"type": "geneve", "ip": address, "chassis_name": f"hv{number}"}
-            operations.append({"op": "insert", "table": "Encap", "row": encap, "uuid-name": f"e{number}"})
-            row = {"name": f"hv{number}", "hostname": f"hv{number}", "encaps": ["named-uuid", f"e{number}"]}
-            operations.append({"op": "insert", "table": "Chassis", "row": row, "uuid-name": f"c{number}"})
-            row = {"name": f"hv{number}", "chassis": ["named-uuid", f"c{number}"]}
-            operations.append({"op": "insert", "table": "Chassis_Private", "row": row})
-        self.transact(operations)
+        numbers = range(1, self.chassis + 1)
+        # A request is one argument of a command.
+        for some in (numbers[at : at + 50] for at in range(0, len(numbers), 50)):
+            self.transact([operation for number in some for operation in self.one_chassis(number)])
+
+    def one_chassis(self, number):
+        name = f"hv{number}"
+        encap = {"type": "geneve", "ip": f"172.16.{number // 250}.{number % 250 + 1}", "chassis_name": name}
+        yield {"op": "insert", "table": "Encap", "row": encap, "uuid-name": f"e{number}"}
+        row = {"name": name, "hostname": name, "encaps": ["named-uuid", f"e{number}"]}
+        yield {"op": "insert", "table": "Chassis", "row": row, "uuid-name": f"c{number}"}
+        row = {"name": name, "chassis": ["named-uuid", f"c{number}"]}
+        yield {"op": "insert", "table": "Chassis_Private", "row": row}
 
     def transact(self, operations):
-        program = common.PEERS / "bin/ovsdb-client"
-        request = json.dumps(["OVN_Southbound", *operations])
-        done = subprocess.run(
-            [program, "--timeout=600", "transact", self.central.remote, request] if len(request) < 100_000 else
-            ["sh", "-c", f'exec {program} --timeout=600 transact {self.central.remote} "$(cat)"'],
-            input=request, capture_output=True, text=True, env=self.central.environment, check=False,
-        )
-        if done.returncode or '"error"' in done.stdout:
-            raise SystemExit(f"a transaction failed: {done.stderr}{done.stdout[:2000]}")
-        return json.loads(done.stdout)
+        words = [common.PEERS / "bin/ovsdb-client", "--timeout=600", "transact", self.central.remote]
+        answer = common.run(*words, json.dumps(["OVN_Southbound", *operations]), env=self.central.environment)
+        if '"error"' in answer:
+            raise SystemExit(f"a transaction failed: {answer[:2000]}")
+        return json.loads(answer)
 
     def commands(self, numbers):
         """The commands that make some switches with their routers and ports."""
