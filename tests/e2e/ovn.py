@@ -166,6 +166,9 @@ class Chassis:
     def start_switch(self):
         """Starts the switch's daemon again, behind a crash."""
         self.run_switch()
+        # The bridge is there when the switch has found its database.
+        shown = lambda: self.switch.peers.run("ovs-appctl", "--timeout=60", "fdb/show", "br-phys", check=False)
+        until(lambda: shown().code == 0, lambda: f"br-phys: {shown()}")
         self.address_underlay()
         self.network.introduce_to(self)
 
