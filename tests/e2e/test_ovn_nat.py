@@ -4,6 +4,8 @@ from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.l2 import ARP, Ether
 
 from logical import (
+    OUTSIDE_ADDRESS,
+    OUTSIDE_MAC,
     BROADCAST,
     add_outside,
     add_switches,
@@ -19,9 +21,6 @@ from logical import (
     syn,
 )
 from waiting import until
-
-MINE = "172.16.0.254"
-HARDWARE = "00:00:00:00:ff:0e"
 
 
 def udp(dport=2000, sport=1000):
@@ -57,11 +56,11 @@ def test_snat_on_a_distributed_gateway_port(compared):
 
     def scenario(each):
         distributed(each)
-        each.nbctl("lr-nat-add", "r0", "snat", MINE, "10.0.1.0/24")
+        each.nbctl("lr-nat-add", "r0", "snat", OUTSIDE_ADDRESS, "10.0.1.0/24")
         introduce(each, "e1")
         for port in ("p11", "p12"):
             asked = send(each, port, routed(port, ip("e1"), udp(sport=int(port[1:]) + 1000)), "e1", is_udp)
-            assert (asked[IP].src, asked.src) == (MINE, HARDWARE)
+            assert (asked[IP].src, asked.src) == (OUTSIDE_ADDRESS, OUTSIDE_MAC)
             assert send(each, "e1", reply(asked), port)[IP].dst == ip(port)
         converse(each, "p12", "e1", routed("p12", ip("e1"), syn(80)))
 
@@ -154,12 +153,12 @@ def test_a_gateway_router_translates(compared):
 
     def scenario(each):
         gateway_router(each)
-        each.nbctl("lr-nat-add", "g0", "snat", MINE, "10.0.1.0/24")
+        each.nbctl("lr-nat-add", "g0", "snat", OUTSIDE_ADDRESS, "10.0.1.0/24")
         each.nbctl("lr-nat-add", "g0", "dnat_and_snat", "172.16.0.101", ip("p12"))
         each.central.sync()
         introduce(each, "e1")
         asked = send(each, "p11", routed("p11", ip("e1"), udp()), "e1", is_udp)
-        assert (asked[IP].src, asked[IP].ttl) == (MINE, 62)
+        assert (asked[IP].src, asked[IP].ttl) == (OUTSIDE_ADDRESS, 62)
         assert send(each, "e1", reply(asked), "p11")[IP].dst == ip("p11")
         asked = send(each, "e1", routed("e1", "172.16.0.101", syn(80)), "p12")
         send(each, "p12", reply(asked), "e1", lambda frame: IP in frame)
@@ -196,11 +195,11 @@ def test_errors_about_translated_packets(compared):
 
     def scenario(each):
         distributed(each)
-        each.nbctl("lr-nat-add", "r0", "snat", MINE, "10.0.1.0/24")
+        each.nbctl("lr-nat-add", "r0", "snat", OUTSIDE_ADDRESS, "10.0.1.0/24")
         introduce(each, "e1")
         asked = send(each, "p12", routed("p12", ip("e1"), udp()), "e1", is_udp)
         error = ICMP(type=3, code=3) / bytes(asked[IP])
-        answered = send(each, "e1", routed("e1", MINE, error), "p12", lambda frame: ICMP in frame)
+        answered = send(each, "e1", routed("e1", OUTSIDE_ADDRESS, error), "p12", lambda frame: ICMP in frame)
         assert IP(bytes(answered[ICMP].payload)).src == ip("p12")
 
     compared(scenario)
@@ -244,7 +243,7 @@ def test_a_source_port_that_is_in_use_is_replaced(compared):
 
     def scenario(each):
         distributed(each)
-        each.nbctl("lr-nat-add", "r0", "snat", MINE, "10.0.1.0/24")
+        each.nbctl("lr-nat-add", "r0", "snat", OUTSIDE_ADDRESS, "10.0.1.0/24")
         introduce(each, "e1")
         asked = {port: send(each, port, routed(port, ip("e1"), udp()), "e1", is_udp) for port in ("p11", "p12")}
         assert asked["p11"][UDP].sport != asked["p12"][UDP].sport
@@ -301,7 +300,7 @@ def test_fragments_are_translated(compared):
         until(lambda: len(arrived("e1")) == len(pieces), "all fragments outside")
         assert {frame[IP].src for frame in arrived("e1")} == {"172.16.0.101"}
         back = IP(src=ip("e1"), dst="172.16.0.101", id=8) / udp(1000, 2000) / (bytes(range(256)) * 12)
-        each.receive("e1", *(Ether(src=mac("e1"), dst=HARDWARE) / piece for piece in IP(bytes(back)).fragment(1400)))
+        each.receive("e1", *(Ether(src=mac("e1"), dst=OUTSIDE_MAC) / piece for piece in IP(bytes(back)).fragment(1400)))
         until(lambda: len(arrived("p11")) == len(pieces), "all fragments of the answer")
 
     compared(scenario)

@@ -30,7 +30,7 @@ _payloads = itertools.count(1)
 
 
 def address(number):
-    """The tunnel endpoint of a host, or of one that exists only as a neighbour."""
+    """The tunnel endpoint of a host. Some hosts are no more than neighbours of the others."""
     return f"192.168.0.{number}"
 
 

@@ -70,8 +70,8 @@ pub(crate) struct Groups<'a> {
 pub(crate) enum Todo<'a> {
     /// The most frequent case: output to one port.
     Output(DpPort),
-    /// A list of actions, borrowed while the reader of the flows is held. Its reference count is on a cache line that
-    /// all threads read.
+    /// A list of actions, borrowed from a flow while the reader of the flows is held, or from [`Held`]. Its reference count is on a
+    /// cache line that all threads read.
     Run(&'a [DpAction]),
     /// The list of a flow that sends packets through the tracker to another look-up: they may take the shortcut
     /// ([`crate::shortcut`]).

@@ -103,7 +103,7 @@ pub(crate) struct Follower<'a> {
     lane: usize,
     in_port: DpPort,
     now: Millis,
-    /// The packets left tunnels, which they have not got as metadata yet.
+    /// The packets left tunnels, and their metadata does not contain these yet.
     of_tunnel: bool,
     /// One in this number of passes is compared with a look-up; 0 for none.
     check_every: u64,
@@ -164,7 +164,8 @@ impl<'a> Follower<'a> {
 
     /// Runs packets through the actions of a list of a batch. Packets of a list that [`is_tracking`] take the shortcut, if no
     /// packet of an earlier list may have to come before them.
-    /// `hits` has the outer headers that packets had which have to get their tunnels as metadata, where that is needed.
+    /// `hits` is empty, or has the outer headers of each packet: the packets have no tunnels in their metadata yet, and get them here
+    /// where something needs them.
     pub(crate) fn run(
         &self,
         exec: &mut Executor<'_>,

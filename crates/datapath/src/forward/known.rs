@@ -72,7 +72,7 @@ impl Forwarder {
             if let Some((flow, tcp_flags)) = of_hint {
                 covered.put(i, Some(flow), Adds { len: packet.len() as u32, tcp_flags });
             }
-            // The follower gives packets that it takes along their tunnels, where that is needed.
+            // The follower itself adds tunnels to the metadata of tracked packets, where something needs them.
             if of_hint.is_none_or(|(flow, _)| flow.uses_metadata && !(flow.is_tracking && follower.is_of_tunnel())) {
                 cache.attach(packet, *hit);
             }

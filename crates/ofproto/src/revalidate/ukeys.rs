@@ -105,8 +105,8 @@ impl<T: Clone> Recent<T> {
         Self { values: Vec::new(), last: 0, misses: 0 }
     }
 
-    /// Returns the value that is the `same` as `key`, or else a new one made from it, which may replace the oldest. `make` learns
-    /// whether values have been found lately.
+    /// Returns the value that is the `same` as `key`, or else a new one made from it, which may replace the oldest. `make` also gets
+    /// whether searches have found values lately.
     fn find_or<W>(&mut self, key: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W, bool) -> T) -> T {
         if let Some(found) = self.values.iter().find(|value| same(value, &key)) {
             self.misses = 0;

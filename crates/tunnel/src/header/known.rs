@@ -136,8 +136,8 @@ impl Known {
         groups
     }
 
-    /// Where the inner frame of a frame with these headers ends, if lengths and checksums are right; the UDP checksum of a `trusted`
-    /// frame is.
+    /// Where the inner frame of a frame with these headers ends, if lengths and checksums are right. The UDP checksum of a
+    /// `trusted` frame is not verified.
     #[inline(always)]
     fn end_of(&self, pop: Pop, bytes: &[u8; BYTES], frame: &[u8], trusted: bool) -> Option<usize> {
         let len = frame.len();
