@@ -406,8 +406,8 @@ impl Forwarder {
                 self.tunnel_hints.learn(&self.work.tunnels, hit, (context.in_port, packet.data()), flow);
             }
         }
-        // Keys of packets with a connection and a tunnel have no form of their own.
-        if keys.are_tracked | keys.others(n) != 0 {
+        // Keys of packets with a connection and a tunnel have no form of their own. Received packets have no connection.
+        if last_flow.is_none() && keys.are_tracked | keys.others(n) != 0 {
             self.hints.learn(shared, self.lane, &mut self.batch, &found);
         }
         let encapsulated = match groups.encapsulations(n) {
