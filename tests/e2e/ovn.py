@@ -226,7 +226,8 @@ class Chassis:
         return names | tunnels
 
     def interfaces(self):
-        """The interfaces, with what ovn-controller and the switch write about them, {name: values}."""
+        """The interfaces, with what ovn-controller and the switch write about them, {name: values}; of several tunnels to a chassis,
+        ovn-controller numbers the second and later in the order of a hash table, so that they are named by their addresses."""
         columns = ("name", "type", "options", "external_ids", "bfd", "admin_state", "link_state", "error", "mtu")
         shown = json.loads(self.switch.vsctl("--format=json", f"--columns={','.join(columns)}", "list", "Interface"))
         found = {}
@@ -235,7 +236,10 @@ class Chassis:
             # Times, and files in directories of the test.
             for column in ("external_ids", "options", "bfd"):
                 row[column] = {key: value for key, value in row[column][1] if key != "ovn-installed-ts" and "/" not in value}
-            found[row.pop("name")] = row
+            name = row.pop("name")
+            if row["options"].get("local_ip"):
+                name = f"{re.sub('-[0-9]+$', '', name)} {row['options']['local_ip']} {row['options'].get('remote_ip')}"
+            found[name] = row
         return found
 
     def _numbered(self, command, pattern):
