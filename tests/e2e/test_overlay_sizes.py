@@ -35,11 +35,13 @@ def test_outer_fragments(making):
     host = site.host
     # Otherwise the kernel would tell the sender to send smaller packets.
     linux.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_no_pmtu_disc")
-    before = sent_fragments(linux)
+    before, counters = sent_fragments(linux), losses.counters(site.switch, host, linux)
     for length in (1440, 1472, 4000):
         sink = host.start_python("transfer.py", "udp-sink", host.address, PORT)
         linux.python("transfer.py", "udp-source", host.address, PORT, DATAGRAMS, length)
-        assert finish(sink).out.split() == [str(DATAGRAMS), "0", "0"]
+        found = finish(sink).out.split()
+        changed = lambda: losses.changes(counters, losses.counters(site.switch, host, linux))
+        assert found == [str(DATAGRAMS), "0", "0"], f"{length} bytes: {found}; what changed meanwhile:\n{changed()}"
     assert sent_fragments(linux) - before >= 6 * DATAGRAMS
 
 
