@@ -23,6 +23,7 @@ mod lb_output;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
+mod patch;
 mod path_mtu;
 mod pbb;
 pub(crate) mod recirculate;
@@ -204,7 +205,7 @@ impl<'a> Executor<'a> {
                 DpAction::Set { .. } => {
                     // Adjacent sets parse the headers once.
                     at += actions[at..].iter().take_while(|a| matches!(a, DpAction::Set { .. })).count();
-                    self.keep(packets, |packet| set_all(packet, &actions[start..at]));
+                    self.keep(packets, patch::setter(&actions[start..at]));
                 }
                 DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
                 DpAction::PopVlan => match actions.get(at) {

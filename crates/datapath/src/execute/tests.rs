@@ -1,6 +1,7 @@
 //! Set actions against a naive twin: a frame as a struct whose fields are set one by one, and which is then emitted
 //! as a whole with all checksums recomputed.
 
+use super::patch::setter;
 use super::set_all;
 use base::DropReason;
 use dpif::DpAction;
@@ -367,6 +368,8 @@ impl Frag {
     }
 }
 
+const ROUTED: &[Field] =
+    &[Field::EthSrc, Field::EthDst, Field::IpTtl, Field::IpDscp, Field::IpDscpShifted, Field::IpEcn];
 const FIELDS: &[Field] = &[
     Field::EthSrc,
     Field::EthDst,
@@ -492,7 +495,11 @@ fn frames() -> impl Strategy<Value = Frame> {
 fn sets() -> impl Strategy<Value = Vec<(Field, u128, u128)>> {
     let mask = prop_oneof![Just(u128::MAX), any::<u128>()];
     let value = prop_oneof![Just(0), Just(u128::MAX), any::<u128>()];
-    prop::collection::vec((prop::sample::select(FIELDS), value, mask), 1..12)
+    // The fields that are written at once, or any.
+    let fields = prop_oneof![Just(ROUTED), Just(FIELDS)];
+    fields.prop_flat_map(move |fields| {
+        prop::collection::vec((prop::sample::select(fields), value.clone(), mask.clone()), 1..12)
+    })
 }
 
 fn actions(sets: &[(Field, u128, u128)]) -> Vec<DpAction> {
@@ -505,7 +512,10 @@ tally::proptest! {
     #[test]
     fn sets_agree_with_the_twin(mut frame in frames(), sets in sets()) {
         let mut packet = frame.packet();
+        let mut at_once = frame.packet();
         prop_assert_eq!(set_all(&mut packet, &actions(&sets)), Ok(()));
+        prop_assert_eq!(setter(&actions(&sets))(&mut at_once), Ok(()));
+        prop_assert_eq!(&at_once, &packet);
         for (field, value, mask) in sets {
             frame.set(field, value, mask);
         }
@@ -517,8 +527,11 @@ tally::proptest! {
         let whole = frame.emit().0;
         let cut = &whole[..(whole.len() as f64 * keep) as usize];
         let mut packet = Packet::from_slice(cut);
+        let mut at_once = Packet::from_slice(cut);
         let result = set_all(&mut packet, &actions(&sets));
         prop_assert!(matches!(result, Ok(()) | Err(DropReason::Truncated | DropReason::Fragment)));
+        prop_assert_eq!(setter(&actions(&sets))(&mut at_once), result);
+        prop_assert!(result.is_err() || at_once == packet);
         prop_assert_eq!(packet.len(), cut.len());
     }
 }

@@ -180,6 +180,8 @@ pub struct Template {
     fix: Fix,
     /// Sum of addresses and protocol of the pseudo-header.
     pseudo: Sum,
+    /// Sum of the headers behind the IP header, without what each packet sets.
+    behind_ip: Sum,
     push: Box<Push>,
 }
 
@@ -197,6 +199,7 @@ impl Template {
             }
             OuterIp::V6 { src, dst, .. } => (None, behind_l3 - 40, pseudo_v6(&src.octets(), &dst.octets(), proto, 0)),
         };
+        let behind_ip = Sum::new().bytes(&bytes[l3 + if ip_sum.is_some() { 20 } else { 40 }..]);
         Ok(Self {
             block: Block::new(&bytes),
             len: bytes.len() as u16,
@@ -206,6 +209,7 @@ impl Template {
             ip_sum,
             fix: fix(&push.tunnel),
             pseudo,
+            behind_ip,
             push: Box::new(push),
         })
     }
@@ -262,14 +266,21 @@ impl Template {
         packet.l3_type = None;
         let (own, behind) = self.prepend(packet, inner);
         match self.fix {
-            Fix::Udp { src } => set_udp(behind, src, hash, context, own + inner),
-            Fix::UdpMore { src, gtpu, has_checksum } => {
+            Fix::Udp { src } => {
                 set_udp(behind, src, hash, context, own + inner);
+            }
+            Fix::UdpMore { src, gtpu, has_checksum } => {
+                let len = (own + inner) as u16;
+                let port = set_udp(behind, src, hash, context, own + inner);
+                // Only what differs between packets is read: loads that follow stores of other sizes wait for them.
+                let mut headers = (self.pseudo + self.behind_ip).u16(len).u16(len);
+                if src == 0 {
+                    headers = headers.u16(port);
+                }
                 if let Some(fix) = gtpu {
-                    set_gtpu(&mut behind[8..], fix, inner, context);
+                    headers = headers + set_gtpu(&mut behind[8..], fix, inner, context);
                 }
                 if has_checksum {
-                    let headers = Sum::new().bytes(&behind[..own]) + self.pseudo.u16((own + inner) as u16);
                     // A checksum of 0 means that there is none (RFC 768).
                     let checksum = Some((headers + inner_sum).finish()).filter(|sum| *sum != 0).unwrap_or(u16::MAX);
                     behind[6..8].copy_from_slice(&checksum.to_be_bytes());
@@ -278,11 +289,12 @@ impl Template {
             Fix::Gre { sequence, timestamp, has_checksum } => {
                 let times =
                     [sequence.map(|at| (at, context.next_sequence())), timestamp.zip(Some(context.erspan_timestamp))];
+                let mut sum = self.behind_ip + inner_sum;
                 for (at, value) in times.into_iter().flatten() {
                     behind[usize::from(at)..][..4].copy_from_slice(&value.to_be_bytes());
+                    sum = sum.u32(value);
                 }
                 if has_checksum {
-                    let sum = Sum::new().bytes(&behind[..own]) + inner_sum;
                     behind[4..6].copy_from_slice(&sum.finish().to_be_bytes());
                 }
             }
@@ -421,20 +433,26 @@ pub(super) fn set_length(
     }
 }
 
-/// Sets the source port, if it is not fixed, and the length.
+/// Sets the source port, if it is not fixed, and the length. Returns the port.
 #[inline]
-pub(super) fn set_udp(behind: &mut [u8], src: u16, hash: u32, context: &Context<'_>, len: usize) {
+pub(super) fn set_udp(behind: &mut [u8], src: u16, hash: u32, context: &Context<'_>, len: usize) -> u16 {
     let udp = behind.first_chunk_mut::<8>().expect(WHOLE);
     let port = if src == 0 { context.ports.port(hash) } else { src };
     [udp[0], udp[1]] = port.to_be_bytes();
     [udp[4], udp[5]] = (len as u16).to_be_bytes();
+    port
 }
 
-fn set_gtpu(header: &mut [u8], fix: GtpuFix, inner: usize, context: &Context<'_>) {
-    header[2..4].copy_from_slice(&(fix.optional + inner as u16).to_be_bytes());
-    if fix.is_numbered {
-        header[8..10].copy_from_slice(&(context.next_sequence() as u16).to_be_bytes());
+/// Sets the length, and a number. Returns their sum.
+fn set_gtpu(header: &mut [u8], fix: GtpuFix, inner: usize, context: &Context<'_>) -> Sum {
+    let len = fix.optional + inner as u16;
+    header[2..4].copy_from_slice(&len.to_be_bytes());
+    if !fix.is_numbered {
+        return Sum::new().u16(len);
     }
+    let number = context.next_sequence() as u16;
+    header[8..10].copy_from_slice(&number.to_be_bytes());
+    Sum::new().u16(len).u16(number)
 }
 
 fn fix(tunnel: &Encapsulation) -> Fix {
