@@ -42,8 +42,6 @@ impl Adds {
 /// Consecutive packets of the same flow.
 struct Run<'a> {
     flow: &'a Arc<Megaflow>,
-    /// See [`identity`].
-    identity: u64,
     /// The number of their list of actions.
     list: u8,
     packets: u64,
@@ -146,14 +144,10 @@ impl<'a> Groups<'a> {
                 groups.list_of[list_of] = run.list;
                 continue;
             }
-            let identity = identity(flow);
-            let list = match &run {
-                Some(run) if run.identity == identity => run.list,
-                _ => groups.list(flow, identity),
-            };
+            let list = groups.list(flow, identity(flow));
             groups.list_of[list_of] = list;
             groups.runs += 1;
-            if let Some(done) = run.replace(Run { flow, identity, list, packets: 1, bytes, tcp_flags }) {
+            if let Some(done) = run.replace(Run { flow, list, packets: 1, bytes, tcp_flags }) {
                 done.flow.count(by, done.packets, done.bytes, done.tcp_flags, now);
             }
         }
@@ -197,10 +191,13 @@ impl<'a> Groups<'a> {
     }
 
     /// Returns the list of a flow's actions.
+    #[inline(always)]
     fn list(&mut self, flow: &'a Arc<Megaflow>, identity: u64) -> u8 {
-        let compared = &self.identities[..self.n_lists.min(LISTS_COMPARED)];
-        let list = compared.iter().position(|other| *other == identity).unwrap_or(self.n_lists);
-        if list == self.n_lists {
+        // Compares all: which one is equal would be mispredicted for flows that take several lists in turn.
+        let compared = self.identities[..self.n_lists.min(LISTS_COMPARED)].iter().zip(0..);
+        let equal = compared.fold(0, |equal, (other, at)| equal | u32::from(*other == identity) << at);
+        let list = if equal == 0 { self.n_lists } else { equal.trailing_zeros() as usize };
+        if equal == 0 {
             self.lists[list] = Some(flow);
             if let Some(place) = self.identities.get_mut(list) {
                 *place = identity;
