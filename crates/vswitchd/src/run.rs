@@ -323,3 +323,6 @@ fn is_written(outcome: Result<Outcome, ovsdb_client::Error>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
