@@ -5,9 +5,12 @@
 //! lock, packets are only classified; actions on them follow after it is released.
 //!
 //! A bucket counts integers, so that nothing is lost to rounding: bits, or thousandths of packets. A rate in kilobits
-//! or packets per second is the same number of these per millisecond. A bucket starts full. A packet conforms if any
-//! token is left, and may take more than there are, after which others wait for correspondingly longer. So the rate
-//! holds for packets of any size, even larger than the bucket.
+//! or packets per second is the same number of these per millisecond. A bucket starts full. A packet conforms if the
+//! bucket has all of its tokens, and takes them: nothing larger than the bucket ever conforms, as in Open vSwitch. Each
+//! band goes by its own bucket, whatever other bands do with the packet.
+//!
+//! A GSO packet conforms if the tokens suffice for its longest segment, because only segments go on the wire. It takes the
+//! tokens of all of them, after which others wait for correspondingly longer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +18,10 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use base::Millis;
-use dpif::meter::{BURST_MIN_MS, METER_BANDS_MAX, METERS_MAX};
+use dpif::meter::{METER_BANDS_MAX, METERS_MAX};
 use dpif::{BandKind, DpifError, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
-use packet::Batch;
 use packet::buf::BATCH_MAX;
+use packet::{Batch, Packet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -31,6 +34,15 @@ const TOKENS_PACKET: i64 = 1000;
 pub(crate) type Verdicts = SmallVec<[Option<BandKind>; BATCH_MAX]>;
 
 type Page = Box<[ArcSwapOption<Meter>]>;
+
+/// The bytes of a packet.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    /// Of the whole packet.
+    bytes: usize,
+    /// Of the longest frame that goes on the wire for it.
+    frame: usize,
+}
 
 /// All meters of a datapath.
 #[derive(Debug)]
@@ -70,7 +82,7 @@ struct Bucket {
     /// Tokens a millisecond.
     rate: i64,
     tokens_max: i64,
-    /// Negative after a packet that took more tokens than there were.
+    /// Negative after a GSO packet that took more tokens than there were.
     tokens: i64,
     count: MeterCount,
 }
@@ -128,11 +140,17 @@ impl Meters {
     /// Counts a batch and classifies its packets; `None` if the meter does not exist.
     pub(crate) fn classify(&self, id: MeterId, packets: &Batch, now: Millis) -> Option<Verdicts> {
         let meter = self.place(id)?.load();
-        Some(meter.as_ref()?.classify(packets.iter().map(packet::Packet::len), now))
+        Some(meter.as_ref()?.classify(packets.iter().map(Size::of), now))
     }
 
     fn place(&self, id: MeterId) -> Option<&ArcSwapOption<Meter>> {
         self.pages.get(id.0 as usize / PAGE)?.get()?.get(id.0 as usize % PAGE)
+    }
+}
+
+impl Size {
+    fn of(packet: &Packet) -> Self {
+        Self { bytes: packet.len(), frame: packet::segment::longest_frame(packet) }
     }
 }
 
@@ -146,10 +164,10 @@ impl Meter {
         Ok(Self { config: config.clone(), state: Mutex::new(state) })
     }
 
-    fn classify(&self, lens: impl Iterator<Item = usize>, now: Millis) -> Verdicts {
+    fn classify(&self, sizes: impl Iterator<Item = Size>, now: Millis) -> Verdicts {
         let mut state = self.state.lock();
         state.fill(now);
-        lens.map(|bytes| state.classify(bytes)).collect()
+        sizes.map(|size| state.classify(size)).collect()
     }
 
     fn stats(&self) -> MeterStats {
@@ -168,51 +186,49 @@ impl State {
         }
     }
 
-    /// Counts a packet, takes its tokens, and returns the action of the band that acts on it, if any.
-    fn classify(&mut self, bytes: usize) -> Option<BandKind> {
-        self.input.add(bytes);
-        let cost = match self.unit {
-            MeterUnit::Kbps => i64::try_from(bytes).unwrap_or(i64::MAX / 8).saturating_mul(8),
-            MeterUnit::Pktps => TOKENS_PACKET,
+    /// Counts a packet, takes its tokens from each bucket to which it conforms, and returns the action of the band that acts on
+    /// it, if any: among the others that of the highest rate, and the first among equal rates.
+    fn classify(&mut self, size: Size) -> Option<BandKind> {
+        self.input.add(size.bytes);
+        let (cost, needed) = match self.unit {
+            MeterUnit::Kbps => (bits(size.bytes), bits(size.frame)),
+            MeterUnit::Pktps => (TOKENS_PACKET, TOKENS_PACKET),
         };
-        let lacking = (0..self.buckets.len()).filter(|i| !self.buckets[*i].conforms());
-        // The first among equal rates.
-        let acting = lacking.rev().max_by_key(|i| self.buckets[*i].rate);
-        let (kind, rate) = match acting {
-            None => (None, 0),
-            Some(i) => {
-                let bucket = &mut self.buckets[i];
-                bucket.count.add(bytes);
-                (Some(bucket.kind), bucket.rate)
-            }
-        };
+        let mut acting: Option<&mut Bucket> = None;
         for bucket in &mut self.buckets {
-            // Buckets of higher rates count all packets; buckets of lower rates keep their tokens when the packet is
-            // dropped.
-            let sees = kind != Some(BandKind::Drop) || bucket.rate > rate;
-            if sees && bucket.conforms() {
-                bucket.tokens = bucket.tokens.saturating_sub(cost);
+            if bucket.take(cost, needed) || acting.as_ref().is_some_and(|other| other.rate >= bucket.rate) {
+                continue;
             }
+            acting = Some(bucket);
         }
-        kind
+        let bucket = acting?;
+        bucket.count.add(size.bytes);
+        Some(bucket.kind)
     }
+}
+
+fn bits(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX / 8).saturating_mul(8)
 }
 
 impl Bucket {
     fn new(band: &MeterBand) -> Self {
-        let rate = i64::from(band.rate);
         let burst = if band.burst == 0 { band.rate } else { band.burst };
-        let tokens_max = (i64::from(burst) * 1000).max(rate * i64::from(BURST_MIN_MS));
-        Self { kind: band.kind, rate, tokens_max, tokens: tokens_max, count: MeterCount::default() }
+        let tokens_max = i64::from(burst) * 1000;
+        Self { kind: band.kind, rate: band.rate.into(), tokens_max, tokens: tokens_max, count: MeterCount::default() }
     }
 
     fn fill(&mut self, elapsed_ms: i64) {
         self.tokens = self.tokens.saturating_add(self.rate.saturating_mul(elapsed_ms)).min(self.tokens_max);
     }
 
-    /// Whether a packet that arrives now conforms to the rate.
-    fn conforms(&self) -> bool {
-        self.tokens > 0
+    /// Takes `cost` tokens, if the bucket has the `needed` ones. Returns whether it had.
+    fn take(&mut self, cost: i64, needed: i64) -> bool {
+        let conforms = self.tokens >= needed;
+        if conforms {
+            self.tokens = self.tokens.saturating_sub(cost);
+        }
+        conforms
     }
 }
 

@@ -38,15 +38,11 @@ pub struct MeterBand {
     pub kind: BandKind,
     /// The band's rate, in the meter's unit.
     pub rate: u32,
-    /// Burst size in kilobits or packets; 0 for the amount of one second at the rate. It is never less than the amount of
-    /// [`BURST_MIN_MS`]. The last packet of a burst may exceed it, and following packets wait for correspondingly longer.
+    /// Burst size in kilobits or packets; 0 for the amount of one second at the rate. No packet larger than that conforms.
     pub burst: u32,
 }
 
-/// The minimum of [`MeterBand::burst`], as packets come in batches and clocks have ticks.
-pub const BURST_MIN_MS: u32 = 10;
-
-/// The configuration of a meter. Among the bands whose bucket is empty for a packet, the one with the highest rate
+/// The configuration of a meter. Among the bands whose bucket lacks tokens for a packet, the one with the highest rate
 /// acts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterConfig {

@@ -1,6 +1,8 @@
 //! Meters in virtual time: comparison with a naive model, and the accuracy of rates.
 
 use super::*;
+use packet::wire::{EthernetRepr, Ipv4Repr, TcpRepr};
+use packet::{Gso, GsoKind};
 use proptest::prelude::*;
 
 const REMARK: BandKind = BandKind::DscpRemark { prec_level: 1 };
@@ -26,29 +28,37 @@ struct Twin {
 
 impl Twin {
     fn size(band: &MeterBand) -> i128 {
-        let burst = if band.burst == 0 { band.rate } else { band.burst };
-        (i128::from(burst) * 1000).max(i128::from(band.rate) * 10)
+        1000 * i128::from(if band.burst == 0 { band.rate } else { band.burst })
     }
 
-    fn classify(&mut self, bytes: usize, now: u64) -> Option<BandKind> {
+    fn classify(&mut self, size: Size, now: u64) -> Option<BandKind> {
         while self.at < now {
             self.at += 1;
             for (band, tokens) in &mut self.bands {
                 *tokens = Self::size(band).min(*tokens + i128::from(band.rate));
             }
         }
-        let cost = if self.unit == MeterUnit::Kbps { bytes as i128 * 8 } else { 1000 };
-        let exceeded: Vec<MeterBand> = self.bands.iter().filter(|b| b.1 <= 0).map(|b| b.0).collect();
+        let [cost, needed] = match self.unit {
+            MeterUnit::Kbps => [size.bytes, size.frame].map(|bytes| bytes as i128 * 8),
+            MeterUnit::Pktps => [1000; 2],
+        };
+        let exceeded: Vec<MeterBand> = self.bands.iter().filter(|b| b.1 < needed).map(|b| b.0).collect();
+        self.bands.iter_mut().filter(|b| b.1 >= needed).for_each(|b| b.1 -= cost);
         let highest = exceeded.iter().map(|b| b.rate).max();
-        let acting = exceeded.iter().find(|b| Some(b.rate) == highest);
-        for entry in &mut self.bands {
-            let dropped_below = acting.is_some_and(|a| a.kind == BandKind::Drop && entry.0.rate <= a.rate);
-            if entry.1 > 0 && !dropped_below {
-                entry.1 -= cost;
-            }
-        }
-        acting.map(|b| b.kind)
+        exceeded.iter().find(|b| Some(b.rate) == highest).map(|b| b.kind)
     }
+}
+
+/// A packet that is one frame on the wire.
+fn plain(bytes: usize) -> Size {
+    Size { bytes, frame: bytes }
+}
+
+fn sizes() -> impl Strategy<Value = Size> {
+    prop_oneof![
+        3 => (1..4000usize).prop_map(plain),
+        1 => (1..40_000usize, 1..1600usize).prop_map(|(bytes, frame)| Size { bytes, frame: frame.min(bytes) }),
+    ]
 }
 
 fn bands() -> impl Strategy<Value = Vec<MeterBand>> {
@@ -62,19 +72,19 @@ tally::proptest! {
     fn verdicts_equal_the_naive_models(
         pktps: bool,
         bands in bands(),
-        batches in prop::collection::vec((0..90u64, prop::collection::vec(1..4000usize, 1..9)), 1..60),
+        batches in prop::collection::vec((0..90u64, prop::collection::vec(sizes(), 1..9)), 1..60),
     ) {
         let unit = if pktps { MeterUnit::Pktps } else { MeterUnit::Kbps };
         let meter = meter(unit, &bands);
         let mut twin = Twin { unit, bands: bands.iter().map(|b| (*b, Twin::size(b))).collect(), at: 0 };
         let (mut now, mut total) = (0, MeterCount::default());
         let mut acted = 0;
-        for (pause, lens) in batches {
+        for (pause, sizes) in batches {
             now += pause;
-            let verdicts = meter.classify(lens.iter().copied(), Millis(now));
-            let expected: Vec<_> = lens.iter().map(|n| twin.classify(*n, now)).collect();
+            let verdicts = meter.classify(sizes.iter().copied(), Millis(now));
+            let expected: Vec<_> = sizes.iter().map(|size| twin.classify(*size, now)).collect();
             prop_assert_eq!(verdicts.to_vec(), expected.clone());
-            lens.iter().for_each(|n| total.add(*n));
+            sizes.iter().for_each(|size| total.add(size.bytes));
             acted += expected.iter().flatten().count() as u64;
         }
         let stats = meter.stats();
@@ -88,7 +98,7 @@ tally::proptest! {
         let unit = if pktps { MeterUnit::Pktps } else { MeterUnit::Kbps };
         let meter = meter(unit, &[band(BandKind::Drop, rate, burst)]);
         for (now, bytes) in moments {
-            meter.classify([bytes as usize; 3].into_iter(), Millis(now));
+            meter.classify([plain(bytes as usize); 3].into_iter(), Millis(now));
         }
     }
 }
@@ -100,7 +110,7 @@ fn steady(meter: &Meter, bytes: usize, batch: usize, gap_ms: u64, seconds: u64) 
     let began = Millis(2000);
     let mut now = Millis(0);
     while now.since(began) < seconds * 1000 {
-        for verdict in meter.classify(std::iter::repeat_n(bytes, batch), now) {
+        for verdict in meter.classify(std::iter::repeat_n(plain(bytes), batch), now) {
             let at = match verdict {
                 None => 0,
                 Some(BandKind::DscpRemark { .. }) => 1,
@@ -142,7 +152,9 @@ fn rates_are_held() {
             if offered < wanted * 1.6 || offered * seconds as f64 > 2e5 {
                 continue;
             }
-            for burst in [0, 1, rate / 2] {
+            // A bucket that has room for a packet beside what it gets between two batches.
+            let enough = (size + f64::from(rate) * gap_ms as f64 / 1000.0).ceil() as u32;
+            for burst in [rate, enough, enough * 3] {
                 let meter = meter(unit, &[band(BandKind::Drop, rate, burst)]);
                 let [passed, _, dropped] = steady(&meter, bytes, batch, gap_ms, seconds);
                 let what = format!("{rate} {unit:?}, {burst}: {batch} of {bytes} each {gap_ms} ms: {passed}");
@@ -156,11 +168,50 @@ fn rates_are_held() {
 }
 
 #[test]
+fn a_packet_that_is_larger_than_the_bucket_never_passes() {
+    let meter = meter(MeterUnit::Kbps, &[band(BandKind::Drop, 1000, 8)]);
+    let verdicts = |lens: &[usize], ms| {
+        let verdicts = meter.classify(lens.iter().map(|n| plain(*n)), Millis(ms));
+        verdicts.iter().map(Option::is_none).collect::<Vec<_>>()
+    };
+    assert_eq!(verdicts(&[1001, 1000, 1], 0), [false, true, false]);
+    assert_eq!(verdicts(&[1001, 900, 101, 100], 8), [false, true, false, true]);
+    assert_eq!(verdicts(&[100], 0), [false], "time does not go back");
+    // Of a bucket, not more than its size is left after a pause.
+    assert_eq!(verdicts(&[500, 501, 500, 1], 100_000), [true, false, true, false]);
+}
+
+#[test]
+fn a_gso_packet_passes_if_its_segments_may_begin() {
+    let meter = meter(MeterUnit::Kbps, &[band(BandKind::Drop, 1000, 16)]);
+    let passes = |bytes, frame, ms| meter.classify([Size { bytes, frame }].into_iter(), Millis(ms))[0].is_none();
+    assert!(passes(60_000, 1500, 0), "its segments are smaller than the bucket");
+    // 60,000 bytes take 480 ms, of which the full bucket gave 16.
+    assert!(!passes(60, 60, 464) && passes(60, 60, 465));
+    assert!(!passes(60_000, 2001, 10_000), "its segments are larger than the bucket");
+}
+
+#[test]
+fn the_size_of_a_packet_is_that_of_its_frames() {
+    let mut frame = Vec::new();
+    EthernetRepr { ethertype: 0x0800, ..EthernetRepr::default() }.emit(&mut frame);
+    Ipv4Repr { src: 1, dst: 2, proto: 6, ttl: 64, ..Ipv4Repr::default() }.emit(20 + 950, &mut frame);
+    TcpRepr { src: 1, dst: 2, ..TcpRepr::default() }.emit(&mut frame);
+    frame.extend([0; 950]);
+    let mut packet = Packet::from_slice(&frame);
+    let whole = Size::of(&packet);
+    assert_eq!((whole.bytes, whole.frame), (packet.len(), packet.len()));
+    packet.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 100, ecn: false });
+    let large = Size::of(&packet);
+    assert_eq!((large.bytes, large.frame), (packet.len(), 54 + 100));
+}
+
+#[test]
 fn conforming_packets_pass() {
     let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 0)]);
     assert_eq!(steady(&meter, 60, 9, 10, 30), [900.0, 0.0, 0.0]);
     // A burst is limited to the amount of one second.
-    let burst = meter.classify(std::iter::repeat_n(60, 3000), Millis(100_000));
+    let burst = meter.classify(std::iter::repeat_n(plain(60), 3000), Millis(100_000));
     assert_eq!(burst.iter().filter(|v| v.is_none()).count(), 1000);
     assert_eq!(burst.iter().position(Option::is_some), Some(1000));
 }
@@ -185,7 +236,7 @@ fn the_band_of_the_highest_exceeded_rate_acts() {
 fn the_rate_is_shared_by_all_threads() {
     let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 5000)]);
     let passed = || {
-        let batch = |ms| meter.classify([60; 32].into_iter(), Millis(ms)).iter().filter(|v| v.is_none()).count();
+        let batch = |ms| meter.classify([plain(60); 32].into_iter(), Millis(ms)).iter().filter(|v| v.is_none()).count();
         // Threads with older clock readings come later.
         (0..1000).map(|n| batch(n % 3) + batch(2)).sum::<usize>()
     };
