@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xlate::PortOut;
 
+mod fake_interface;
 mod protocols;
 
 /// The bridge and port of the peer, by the names of a patch port's interface and of the peer that it names.
@@ -57,6 +58,8 @@ pub struct Bridge {
     pub(crate) port_names: BTreeMap<String, Uuid>,
     /// By name.
     pub(crate) interfaces: BTreeMap<String, Interface>,
+    /// The rows of the bonds that are to have fake interfaces.
+    fake_interfaces: BTreeSet<Uuid>,
     pub(crate) work: Work,
     numbers: Numbers,
     /// Addresses of ports that count for the bridge's, and MTUs of interfaces that others follow, with how many have them.
@@ -160,6 +163,7 @@ impl Bridge {
             port_list: Vec::new(),
             port_names: BTreeMap::new(),
             interfaces: BTreeMap::new(),
+            fake_interfaces: BTreeSet::new(),
             work,
             numbers: Numbers::default(),
             addresses: BTreeMap::new(),
@@ -188,6 +192,7 @@ impl Bridge {
 
     /// Takes a port and its interfaces out of the bridge.
     pub(crate) fn remove_port(&mut self, row: Uuid, references: &mut References) {
+        self.want_fake_interface(row, false);
         let Some(mut port) = self.ports.remove(&row) else { return };
         self.enabled.remove_port(&row);
         let at = Location::Port(self.name.clone(), row);
@@ -262,6 +267,7 @@ impl Bridge {
     /// device is gone. To be called for all bridges before any opens interfaces, which may be the same under another
     /// bridge. Returns whether a device was closed: packet threads may use it a little longer.
     pub(crate) fn close(&mut self) -> bool {
+        self.drop_degraded_fake_interfaces();
         let mut removed = Vec::new();
         let mut is_closed = false;
         for name in &self.work.interfaces {
@@ -320,6 +326,11 @@ impl Bridge {
         let names: Vec<String> = self.work.interfaces.iter().cloned().collect();
         for name in &names {
             self.open_interface(name, devices, counts);
+        }
+        if !self.fake_interfaces.is_empty() {
+            // Members of bonds get their numbers first.
+            self.number_interfaces(may_move);
+            self.open_fake_interfaces(devices, counts);
         }
         let mtu = self.mtus.keys().next().copied().unwrap_or(MTU);
         if mtu != self.mtu {

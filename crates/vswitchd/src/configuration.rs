@@ -26,7 +26,7 @@ use std::sync::Arc;
 const STRUCTURE: &[AnyColumn] = &columns! {
     open_vswitch { BRIDGES, NEXT_CFG }
     bridge { NAME, DATAPATH_TYPE, PORTS }
-    port { NAME, INTERFACES }
+    port { NAME, INTERFACES, BOND_FAKE_IFACE }
     interface { NAME, TYPE, OPTIONS, OFPORT_REQUEST }
 };
 const PORT_LIST: &[AnyColumn] = &columns! { bridge { PORTS } };

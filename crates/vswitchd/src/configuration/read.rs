@@ -105,6 +105,7 @@ fn read_port(bridge: &mut Bridge, db: &Replica, uuid: Uuid, references: &mut Ref
         let remembered = row.get(interface::OFPORT).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n));
         add_interface(bridge, interface, InterfaceSpec { ofport: remembered, ..spec }, uuid, references);
     }
+    bridge.want_fake_interface(uuid, row.get(port::BOND_FAKE_IFACE) && rows.len() > 1);
 }
 
 fn add_port(

@@ -371,6 +371,9 @@ fn step() -> impl Strategy<Value = Step> {
         set("Port", ports, "tag", one_of(vec![json!(5), Value::Null])),
         set("Port", ports, "vlan_mode", one_of(vec![json!("trunk"), json!("dot1q-tunnel"), Value::Null])),
         set("Port", ports, "mac", one_of(vec![json!("00:00:00:00:00:09"), Value::Null])),
+        set("Port", ports, "bond_fake_iface", one_of(vec![json!(true), json!(false)])),
+        set("Port", &[14], "interfaces", one_of(vec![json!(["set", [reference(40), reference(41)]]), reference(15)])),
+        set("Interface", &[41], "type", one_of(vec![json!("dummy"), json!("bogus")])),
         set("Port", ports, "qos", one_of(vec![reference(99), Value::Null])),
         set("Interface", interfaces, "type", one_of(vec![json!("dummy"), json!("patch"), json!("internal")])),
         set("Interface", interfaces, "options", config("peer", &["abr0", "abr1"]).boxed()),
@@ -493,6 +496,8 @@ tally::proptest! {
             let [devices, naive_devices] = DEVICES.get_or_init(|| [devices(), devices()]);
             let (mut configuration, _dir) = configuration_with(devices);
             let mut db = Database::with_two_bridges();
+            db.put("Interface", 40, json!({"name": "first", "type": "dummy"}));
+            db.put("Interface", 41, json!({"name": "second", "type": "dummy"}));
             db.put("AutoAttach", 50, json!({"system_name": "s"}));
             db.put("Flow_Table", 51, json!({"name": "t"}));
             db.put("Controller", 52, json!({"target": "punix:nowhere/sock"}));
