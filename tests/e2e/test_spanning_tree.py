@@ -220,6 +220,42 @@ def test_a_blocked_port_neither_learns_nor_forwards_but_hears_bpdus(making):
     until(lambda: receivers(plain(5, 6)) == ["p2", "p3"], "a frame at all other ports")
 
 
+def test_addresses_age_by_the_time_of_rstp(making):
+    """Open vSwitch stores rstp-ageing-time without effect. In both, mac-aging-time counts if it is set."""
+    kept = []
+    for maker in (making.peers, None):
+        switch = making.switch(maker=maker)
+        dummies = Dummies(switch, "br0", "p1", "p2")
+        switch.ofctl("add-flow", "br0", "actions=normal")
+        for port in dummies.ports:
+            switch.vsctl("set", "port", port, "other_config:rstp-port-admin-edge=true")
+        switch.appctl("time/stop")
+        switch.vsctl("set", "bridge", "br0", "rstp_enable=true")
+        switch.appctl("time/warp", "40000", "1000")
+
+        def seconds(settings, switch=switch, dummies=dummies):
+            """How many seconds an address is kept with these settings, in steps of five; at most 200."""
+            switch.vsctl("clear", "bridge", "br0", "other_config")
+            if settings:
+                switch.vsctl("set", "bridge", "br0", *(f"other_config:{setting}" for setting in settings))
+            dummies.receive("p1", plain(1, 2))
+            is_learned = lambda: "50:54:00:00:00:01" in switch.appctl("fdb/show", "br0")
+            until(is_learned, "the address learned")
+            age = 0
+            while age < 200 and is_learned():
+                switch.appctl("time/warp", "5000", "1000")
+                age += 5
+            switch.appctl("fdb/flush", "br0")
+            return age
+
+        cases = [["mac-aging-time=50"], ["mac-aging-time=50", "rstp-ageing-time=25"], ["rstp-ageing-time=9"], ["rstp-ageing-time=25"]]
+        kept.append([seconds(case) for case in cases])
+    theirs, ours = kept
+    # Addresses are looked through every now and then.
+    assert all(abs(one - other) <= 5 for one, other in zip(theirs[:3], ours[:3])), (theirs, ours)
+    assert 50 <= ours[0] <= 60 and ours[2] == 200 and theirs[3] == 200 and 25 <= ours[3] <= 35, (theirs, ours)
+
+
 def test_a_controller_excludes_a_port(making):
     """NO_STP takes effect at once, and is undone at once; Open vSwitch stores it without effect."""
     switch = making.switch()

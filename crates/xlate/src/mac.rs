@@ -104,11 +104,11 @@ impl Default for MacTable {
 }
 
 impl MacTable {
-    /// Sets the limits: `max_entries` from 10 to 1,000,000, `aging_secs` from 15 to 3600, as documented; clamps values
-    /// outside of these ranges. Returns true if entries were removed.
+    /// Sets the limits, both from 10 to 1,000,000; clamps values outside of this range. Returns true if entries were
+    /// removed.
     pub fn configure(&mut self, max_entries: usize, aging_secs: u32) -> bool {
         self.max_entries = max_entries.clamp(10, 1_000_000);
-        self.aging_ms = u64::from(aging_secs.clamp(15, 3600)) * 1000;
+        self.aging_ms = u64::from(aging_secs.clamp(10, 1_000_000)) * 1000;
         let mut removed = false;
         while self.entries.len() > self.max_entries && self.evict().is_some() {
             removed = true;

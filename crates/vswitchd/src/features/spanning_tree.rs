@@ -178,9 +178,6 @@ fn rstp(reader: &Reader<'_>, what: &str, config: Config<'_>) -> RstpSettings {
     let number = |key| integer(reader, what, config, key);
     let seconds = |key, default| number(key).map_or(default, |value| u64::try_from(value).unwrap_or(0));
     let default = RstpSettings::new(MacAddr::default());
-    if config.get("rstp-ageing-time").is_some() {
-        reader.warn(format!("{what}: other_config:rstp-ageing-time has no effect, mac-aging-time has"));
-    }
     let version = match number("rstp-force-protocol-version") {
         Some(0) => Version::StpCompatible,
         None | Some(2) => Version::Rapid,

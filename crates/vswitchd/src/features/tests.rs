@@ -191,6 +191,17 @@ fn values_of_bridges() {
     assert_eq!((identity.dp_desc.as_deref(), identity.dp_sn.as_deref()), (Some("here"), Some("9")));
     assert_eq!(bridge_of::<ForwardBpdu>(&config), (true, vec![]));
     assert_eq!(bridge_of::<MacTable>(&config), (MacTableSpec { aging_secs: 60, size: 100 }, vec![]));
+    let aging = |is_rstp: bool, pairs: &[(&str, &str)]| {
+        let mut bridge = other_config(pairs);
+        bridge["rstp_enable"] = is_rstp.into();
+        let (spec, warnings) = bridge_of::<MacTable>(&bridge);
+        (spec.aging_secs, warnings.len())
+    };
+    assert_eq!(aging(false, &[("rstp-ageing-time", "10")]), (300, 0));
+    assert_eq!(aging(true, &[("rstp-ageing-time", "10")]), (10, 0));
+    assert_eq!(aging(true, &[("rstp-ageing-time", "9")]), (300, 1));
+    assert_eq!(aging(true, &[("rstp-ageing-time", "1000000"), ("mac-aging-time", "3601")]), (3600, 0));
+    assert_eq!(aging(false, &[("mac-aging-time", "1")]), (15, 0));
     let (controllers, _) =
         bridge_of::<Controllers>(&json!({"fail_mode": "secure", "protocols": ["set", ["OpenFlow11", "OpenFlow15"]]}));
     assert!(controllers.fail_secure);

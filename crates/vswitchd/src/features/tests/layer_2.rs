@@ -51,7 +51,7 @@ fn settings_of_spanning_trees() {
         of("rstp_enable", &[("rstp-force-protocol-version", "0"), ("rstp-address", "x"), ("stp-priority", "9")]);
     let expected = RstpSettings { version: Version::StpCompatible, ..RstpSettings::new(base::MacAddr::default()) };
     assert_eq!((spec.flavour, spec.address), (Some(Flavour::Rstp(expected)), Some(Err("rstp-address".into()))));
-    for pair in [("rstp-ageing-time", "300"), ("rstp-force-protocol-version", "1"), ("rstp-priority", "0x8000")] {
+    for pair in [("rstp-force-protocol-version", "1"), ("rstp-priority", "0x8000")] {
         assert_eq!(of("rstp_enable", &[pair]).1.len(), 1, "{pair:?}");
     }
     let (spec, warnings) = bridge_of::<SpanningTree>(&json!({"stp_enable": true, "rstp_enable": true}));
