@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hosts import Host, Namespace
-from ovn import Network, difference
+from ovn import Network, Underlays, difference
 from switch import TOP, Switch
 
 
@@ -80,6 +80,8 @@ class Making:
         self.namespaces = []
         # Whether the kernel forwards the flows that it supports.
         self.offload = False
+        # Switches that outlive a test, for networks of OVN.
+        self.underlays = None
 
     def switch(self, start=True, maker=None, directory=None):
         """A switch in a namespace and a run directory of its own; with `maker`, that folder's daemons."""
@@ -117,17 +119,26 @@ class Making:
         assert not wrong, "\n".join(wrong)
 
 
-@pytest.fixture
-def making(programs, peers, tmp_path_factory):
+@pytest.fixture(scope="session")
+def underlays(programs, peers, tmp_path_factory):
     made = Making(programs, peers, tmp_path_factory)
+    yield Underlays(made)
+    made.end()
+
+
+@pytest.fixture
+def making(programs, peers, tmp_path_factory, underlays):
+    made = Making(programs, peers, tmp_path_factory)
+    made.underlays = underlays
     yield made
     made.end()
 
 
 @pytest.fixture(scope="module")
-def module_making(programs, peers, tmp_path_factory):
+def module_making(programs, peers, tmp_path_factory, underlays):
     """The same for resources shared by the tests of a file."""
     made = Making(programs, peers, tmp_path_factory)
+    made.underlays = underlays
     yield made
     made.end()
 
@@ -173,9 +184,13 @@ def compared(making, network):
         shown = []
         for maker in (making.peers, None):
             each = network(maker)
-            each.start(**settings)
-            scenario(each)
-            shown.append(each.shown())
+            try:
+                each.start(**settings)
+                scenario(each)
+                shown.append(each.shown())
+            except BaseException as error:
+                error.add_note(f"with the daemons of {'Open vSwitch' if maker else 'Flowstone'}")
+                raise
         theirs, ours = shown
         return difference(ours, theirs)
 

@@ -6,7 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from switch import run
+import jsonrpc
+from switch import create_database, run
 from waiting import until
 
 
@@ -29,7 +30,8 @@ class DatabaseServer:
         self.programs = Path(programs)
         self.peers = Path(peers)
         self.directory = Path(directory)
-        self.remote = f"unix:{self.directory / 'sock'}"
+        self.socket = self.directory / "sock"
+        self.remote = f"unix:{self.socket}"
         self.log = self.directory / "log"
         self.process = None
         self.environment = dict(
@@ -40,7 +42,7 @@ class DatabaseServer:
         self.files = []
         for schema in schemas:
             file = self.directory / f"{Path(schema).stem}.db"
-            run([self.programs / "ovsdb-tool", "create", file, schema], env=self.environment)
+            create_database(self.programs, file, schema, self.environment)
             self.files.append(file)
 
     def start(self, *words):
@@ -60,8 +62,10 @@ class DatabaseServer:
 
     def _answers(self):
         assert self.process.poll() is None, f"the server ended: {self.log.read_text(errors='replace')}"
-        words = [self.peers / "ovsdb-client", "--timeout=5", "list-dbs", self.remote]
-        return run(words, env=self.environment, check=False).code == 0
+        try:
+            return jsonrpc.request(self.socket, "list_dbs", [], timeout_s=5)
+        except jsonrpc.RequestError:
+            return False
 
     def kill(self, with_signal=signal.SIGKILL):
         """Ends the process and waits until it is gone."""

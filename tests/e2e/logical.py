@@ -50,8 +50,7 @@ def add_switches(each, numbers=(1, 2), hosts=(1, 2), router="r0", ipv6=False):
             address = f"{mac(port)} {ip(port)}" + (f" {ip6(port)}" if ipv6 else "")
             each.nbctl("--wait=sb", "lsp-add", switch, port, "--", "lsp-set-addresses", port, address)
     for host in hosts:
-        for number in numbers:
-            each.chassis[f"hv{host}"].add_vif(f"p{number}{host}")
+        each.chassis[f"hv{host}"].add_vifs(*(f"p{number}{host}" for number in numbers))
     each.settle()
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 
+import jsonrpc
 import pcap
 from databases import DatabaseServer, plain
 from switch import run
@@ -21,6 +22,7 @@ CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
 
+TUNNELS = ("geneve", "vxlan")
 # UDP destination ports of Geneve and VXLAN.
 TUNNEL_PORTS = (b"\x17\xc1", b"\x12\xb5")
 
@@ -55,9 +57,8 @@ class Process:
         self.process = None
 
     def control_command(self, *words):
-        """Runs ovn-appctl with the daemon."""
-        program = self.program.parent / "ovn-appctl"
-        return run([program, "--timeout=60", "-t", self.control, *words], env=self.environment).out
+        """Runs a control command of the daemon, and returns its output."""
+        return jsonrpc.control(self.control, *words)
 
     def stop(self):
         """Ends the process, if it was started, and returns what was wrong with it until then."""
@@ -74,19 +75,46 @@ class Process:
         return [] if code is None else [f"{self.name} ended with {code}: {self.log.read_text(errors='replace')[-2000:]}"]
 
 
+class Editor:
+    """ovn-nbctl as a daemon, which knows the schema and the contents of the database already when a command comes."""
+
+    def __init__(self, server, peers):
+        self.server = server
+        self.program = peers / "ovn-nbctl"
+        self.control = server.directory / "nbctl.ctl"
+
+    def start(self):
+        words = [f"--db={self.server.remote}", f"--unixctl={self.control}", "--detach", f"--log-file={self.server.directory / 'nbctl.log'}"]
+        run([self.program, *words], env=self.server.environment)
+
+    def run(self, *words):
+        try:
+            return jsonrpc.control(self.control, "run", "--timeout=60", *words)
+        except jsonrpc.RequestError as error:
+            raise AssertionError(f"ovn-nbctl: {error}") from error
+
+    def stop(self):
+        if self.control.exists():
+            jsonrpc.control(self.control, "exit")
+
+
 class Central:
     """The northbound and the southbound database on one server, and northd between them."""
 
-    def __init__(self, programs, peers, directory):
+    def __init__(self, programs, peers, directory, chassis):
+        # The chassis of the network by their names, also those that come later.
+        self.chassis = chassis
         schemas = [peers.parent / f"usr/share/ovn/ovn-{which}.ovsschema" for which in ("nb", "sb")]
         assert (peers / "ovn-northd").exists(), f"no ovn-northd in {peers}: run tests/peers/unpack.sh DIR ovn first"
         self.server = DatabaseServer(programs, peers, directory, schemas)
         self.peers = peers
         databases = [f"--ovn{which}-db={self.server.remote}" for which in ("nb", "sb")]
         self.northd = Process(peers / "ovn-northd", databases, directory, self.server.environment)
+        self.editor = Editor(self.server, peers)
 
     def start(self):
         self.server.start()
+        self.editor.start()
         self.nbctl("init", "--", "set", "NB_Global", ".", *(f'options:{name}="{value}"' for name, value in OPTIONS.items()))
         self.northd.start()
 
@@ -94,8 +122,12 @@ class Central:
         """Runs one of OVN's programs with a database, and returns its `Output`."""
         return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options)
 
-    def nbctl(self, *words, **options):
-        return self.run("ovn-nbctl", *words, **options).out.rstrip("\n")
+    def nbctl(self, *words):
+        text = self.editor.run(*words).rstrip("\n")
+        if "--wait=hv" in words:
+            for each in self.chassis.values():
+                each.await_caches()
+        return text
 
     def sbctl(self, *words, **options):
         return self.run("ovn-sbctl", *words, **options).out.rstrip("\n")
@@ -112,8 +144,13 @@ class Central:
 
     def stop(self):
         wrong = self.northd.stop()
+        self.editor.stop()
         self.server.stop()
         return wrong
+
+    def select(self, **tables):
+        """The rows of southbound tables, see `jsonrpc.select`."""
+        return jsonrpc.select(self.server.socket, "OVN_Southbound", **tables)
 
 
 class Chassis:
@@ -142,17 +179,19 @@ class Chassis:
         one = self.switch
         one.create_database()
         one.start_database()
-        one.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", f"external_ids:system-id={self.name}")
-        self.run_switch()
+        words = {"system-id": self.name, "hostname": self.name, "ovn-remote": self.network.central.server.remote}
+        words |= {"ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
+        words |= {name.replace("_", "-"): value for name, value in settings.items()}
+        # One transaction before the switch starts, which then finds everything.
         one.vsctl(
-            *["add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
+            *["--no-wait", "init", "--", "set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items())],
+            *["--", "add-br", "br-phys", "--", "set", "bridge", "br-phys", f"other_config:hwaddr={self.mac}"],
+            *["--", "add-port", "br-phys", "uplink", "--", "set", "interface", "uplink", f"options:stream=unix:{self.network.cable(self)}"],
+            *[f"options:tx_pcap={self.file('uplink', 'tx')}", "ofport_request=1"],
             *["--", "add-br", "br-int", "--", "set", "bridge", "br-int", "fail-mode=secure", "other_config:disable-in-band=true"],
         )
-        self.network.cable(self)
+        self.run_switch()
         self.address_underlay()
-        words = {"ovn-remote": self.network.central.server.remote, "ovn-encap-type": encapsulation, "ovn-encap-ip": self.address}
-        words |= {"hostname": self.name, **{name.replace("_", "-"): value for name, value in settings.items()}}
-        one.vsctl("set", "Open_vSwitch", ".", *(f'external_ids:{name}="{value}"' for name, value in words.items()))
         self.controller.start()
 
     def run_switch(self):
@@ -160,8 +199,19 @@ class Chassis:
 
     def address_underlay(self):
         """Gives the underlay bridge its address, which a switch forgets when it ends."""
-        self.switch.appctl("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
-        self.switch.appctl("ovs/route/add", f"{self.address}/24", "br-phys")
+        self.switch.command("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
+        self.switch.command("ovs/route/add", f"{self.address}/24", "br-phys")
+
+    def await_caches(self):
+        """Waits until no cached flow of the datapath is older than the flows: a controller does not when it confirms a change."""
+        try:
+            self.switch.command("revalidator/wait")
+        except (jsonrpc.RequestError, OSError):
+            # A scenario may have ended the switch.
+            assert not self.switch.runs()
+
+    def await_cable(self):
+        until(lambda: "connected" in self.switch.command("netdev-dummy/conn-state", "uplink").split(), f"the cable of {self.name}")
 
     def start_switch(self):
         """Starts the switch's daemon again, behind a crash."""
@@ -174,16 +224,22 @@ class Chassis:
 
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
-        self.plug(port, number or len(self.vifs) + 1)
+        self.plug({port: number or len(self.vifs) + 1})
 
-    def plug(self, port, number, check=True):
-        """The same, by the command alone, which may be repeated. Returns its `Output`."""
-        name = f"vif{self.number}{number}"
-        self.vifs[port] = name
-        self.network.places[port] = self
-        files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
-        words = ["--may-exist", "add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"]
-        words += [f"ofport_request={FIRST_VIF + number}", *files]
+    def add_vifs(self, *ports):
+        """The same for several ports in one transaction."""
+        self.plug({port: len(self.vifs) + at for at, port in enumerate(ports, 1)})
+
+    def plug(self, numbers, check=True):
+        """The same for {port: number}, by the command alone, which may be repeated. Returns its `Output`."""
+        words = []
+        for port, number in numbers.items():
+            name = f"vif{self.number}{number}"
+            self.vifs[port] = name
+            self.network.places[port] = self
+            files = [f"options:{which}_pcap={self.file(name, which)}" for which in ("tx", "rxq")]
+            words += ["--", "--may-exist", "add-port", "br-int", name, "--", "set", "interface", name, f"external_ids:iface-id={port}"]
+            words += [f"ofport_request={FIRST_VIF + number}", *files]
         return self.switch.peers.run("ovs-vsctl", "--timeout=60", *words, check=check)
 
     def add_tap(self, name, *settings):
@@ -203,7 +259,7 @@ class Chassis:
 
     def receive(self, port, *frames):
         """The device of the logical port receives frames."""
-        self.switch.appctl("netdev-dummy/receive", self.vifs[port], *[bytes(frame).hex() for frame in frames])
+        self.switch.command("netdev-dummy/receive", self.vifs[port], *[bytes(frame).hex() for frame in frames])
 
     def sent(self, port):
         """All frames that the device of the logical port has sent so far."""
@@ -211,28 +267,40 @@ class Chassis:
 
     def flows(self, bridge="br-int"):
         """The flows of a bridge in a form that is the same in equal networks."""
-        groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)")
-        meters = self._numbered("dump-meters", r"meter=(\d+) (.*)")
+        lines = self.switch.flows(bridge)
+        used = lambda word: any(word in line for line in lines)
+        groups = self._numbered("dump-groups", r"group_id=(\d+),(.*)") if used("group:") else {}
+        meters = self._numbered("dump-meters", r"meter=(\d+) (.*)") if used("meter") else {}
         names = self._names(bridge)
-        return sorted(normal(line, groups, meters, names) for line in self.switch.flows(bridge))
+        return sorted(normal(line, groups, meters, names) for line in lines)
 
     def _names(self, bridge):
         """What stands for the numbers of ports that the switch chooses: the names of patch ports, and the ends of tunnels."""
-        ports = re.findall(r"^ (\d+)\((\S+)\): addr", self.switch.ofctl("show", bridge), re.MULTILINE)
-        names = {number: name for number, name in ports if int(number) < FIRST_VIF}
-        rows = json.loads(self.switch.vsctl("--format=json", "--columns=type,options,ofport", "list", "Interface"))["data"]
+        tables = self.switch.rows(Bridge=("name", "ports"), Port=("_uuid", "interfaces"), Interface=("_uuid", "name", "type", "options", "ofport"))
+        (ports,) = (listed(row["ports"]) for row in tables["Bridge"] if row["name"] == bridge)
+        own = {uuid[1] for row in tables["Port"] if row["_uuid"] in ports for uuid in listed(row["interfaces"])}
         ends = lambda options: "-".join(options.get(f"{end}_ip", "") for end in ("local", "remote"))
-        tunnels = {str(number): f"<{kind} {ends(dict(options[1]))}>" for kind, options, number in rows if kind in ("geneve", "vxlan")}
+        names, tunnels = {}, {}
+        for row in tables["Interface"]:
+            number = row["ofport"]
+            if row["type"] in TUNNELS:
+                tunnels[str(number)] = f"<{row['type']} {ends(dict(row['options'][1]))}>"
+            elif row["_uuid"][1] in own and isinstance(number, int) and 0 < number < FIRST_VIF:
+                names[str(number)] = row["name"]
         return names | tunnels
+
+    def has_tunnels(self):
+        """Returns true if there are tunnels, and the switch has made all of them."""
+        rows = self.switch.rows(Interface=("type", "ofport"))["Interface"]
+        numbers = [row["ofport"] for row in rows if row["type"] in TUNNELS]
+        return bool(numbers) and all(isinstance(number, int) for number in numbers)
 
     def interfaces(self):
         """The interfaces, with what ovn-controller and the switch write about them, {name: values}; of several tunnels to a chassis,
         ovn-controller numbers the second and later in the order of a hash table, so that they are named by their addresses."""
         columns = ("name", "type", "options", "external_ids", "bfd", "admin_state", "link_state", "error", "mtu")
-        shown = json.loads(self.switch.vsctl("--format=json", f"--columns={','.join(columns)}", "list", "Interface"))
         found = {}
-        for values in shown["data"]:
-            row = dict(zip(shown["headings"], values))
+        for row in self.switch.rows(Interface=columns)["Interface"]:
             # Times, and files in directories of the test.
             for column in ("external_ids", "options", "bfd"):
                 row[column] = {key: value for key, value in row[column][1] if key != "ovn-installed-ts" and "/" not in value}
@@ -249,6 +317,11 @@ class Chassis:
 
     def stop(self):
         return self.controller.stop()
+
+
+def listed(value):
+    """The elements of a set of a database."""
+    return value[1] if value[0] == "set" else [value]
 
 
 # An output in a flow, with the addresses that it sets for a tunnel.
@@ -289,20 +362,17 @@ def normal(line, groups, meters, names):
 class External:
     """A machine outside of OVN, on a port of the underlay."""
 
-    def __init__(self, switch, name, vlan):
+    def __init__(self, switch, name, vlan, directory):
         self.switch = switch
         self.name = name
-        words = ["add-port", "n1", name, f"tag={vlan}", "--", "set", "interface", name, f"options:tx_pcap={self._file()}"]
-        switch.vsctl(*words)
-
-    def _file(self):
-        return self.switch.directory / f"{self.name}-tx.pcap"
+        self.file = directory / f"{name}-tx.pcap"
+        switch.vsctl("add-port", "n1", name, f"tag={vlan}", "--", "set", "interface", name, f"options:tx_pcap={self.file}")
 
     def receive(self, _port, *frames):
-        self.switch.appctl("netdev-dummy/receive", self.name, *[bytes(frame).hex() for frame in frames])
+        self.switch.command("netdev-dummy/receive", self.name, *[bytes(frame).hex() for frame in frames])
 
     def sent(self, _port):
-        return pcap.packets(self._file())
+        return pcap.packets(self.file)
 
 
 class Network:
@@ -324,22 +394,37 @@ class Network:
         self.remarks = {}
         # The machines outside.
         self.externals = {}
+        # The chassis that have a port of the underlay.
+        self.cabled = set()
         directory = making.tmp_path_factory.mktemp("central")
-        self.central = Central(maker or making.programs, making.peers, directory)
-        self.underlay = making.switch(start=False, maker=maker)
+        self.central = Central(maker or making.programs, making.peers, directory, self.chassis)
+        # From where on the log of the underlay, which earlier networks have used, is this network's.
+        self.underlay, self.underlay_begins = making.underlays.take(maker)
 
     def start(self, chassis=2, **settings):
         self.central.start()
-        one = self.underlay
-        one.create_database()
-        one.start_database()
-        one.vsctl("--no-wait", "init")
-        one.start_switch("--enable-dummy=system", "--disable-system")
-        one.vsctl("add-br", "n1")
-        for number in range(1, chassis + 1):
+        numbers = range(1, chassis + 1)
+        cables = [word for number in numbers for word in self._cable(f"hv{number}", number)]
+        self.underlay.vsctl("add-br", "n1", *cables)
+        for number in numbers:
             self.add_chassis(number, **settings)
         self.introduce()
+        for one in self.chassis.values():
+            one.await_cable()
+        if chassis > 1:
+            self.await_tunnels()
         return self
+
+    def await_tunnels(self):
+        """Waits until all chassis have tunnels: a controller warns of a port that is bound where none leads."""
+        until(lambda: len(self.rows("Chassis", "name")) == len(self.chassis), "all chassis in the database")
+        self.central.sync()
+        until(lambda: all(one.has_tunnels() for one in self.chassis.values()), "the ports of tunnels")
+
+    def share_underlay(self, other):
+        """Uses the underlay of another network, before both start."""
+        self.making.underlays.give_back(self.underlay)
+        self.underlay, self.underlay_begins = other.underlay, other.underlay_begins
 
     def restart_switch(self, name, how):
         """Stops a chassis's ovs-vswitchd by the command `exit`, or kills it, and starts it again with its routes and neighbours."""
@@ -353,7 +438,7 @@ class Network:
             one.kill("ovs-vswitchd")
         chassis.run_switch()
         chassis.address_underlay()
-        until(lambda: "connected" in one.appctl("netdev-dummy/conn-state", "uplink").split(), f"the cable of {name}")
+        chassis.await_cable()
         self.introduce()
 
     def introduce(self):
@@ -365,7 +450,7 @@ class Network:
         """Tells one chassis the addresses of all others."""
         for other in self.chassis.values():
             if chassis is not other:
-                chassis.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
+                chassis.switch.command("tnl/neigh/set", "br-phys", other.address, other.mac)
 
     def add_chassis(self, number, **settings):
         chassis = Chassis(self, number)
@@ -374,20 +459,23 @@ class Network:
         return chassis
 
     def cable(self, chassis):
-        """Joins a chassis's underlay bridge to the underlay."""
-        socket = self.underlay.directory / f"{chassis.name}.cable"
-        self.underlay.vsctl(
-            *["add-port", "n1", chassis.name, "--", "set", "interface", chassis.name, f"options:pstream=punix:{socket}"],
-            f"ofport_request={chassis.number}",
-        )
-        chassis.switch.vsctl(
-            *["add-port", "br-phys", "uplink", "--", "set", "interface", "uplink", f"options:stream=unix:{socket}"],
-            *[f"options:tx_pcap={chassis.file('uplink', 'tx')}", "ofport_request=1"],
-        )
+        """Returns the socket of the underlay that a chassis's underlay bridge connects to, and adds its port if it is not there yet."""
+        if chassis.name not in self.cabled:
+            self.underlay.vsctl(*self._cable(chassis.name, chassis.number)[1:])
+        return self._socket(chassis.name)
+
+    def _socket(self, name):
+        return self.central.server.directory / f"{name}.cable"
+
+    def _cable(self, name, number):
+        """The commands that add the underlay's port for a chassis."""
+        self.cabled.add(name)
+        options = [f"options:pstream=punix:{self._socket(name)}", f"ofport_request={number}"]
+        return ["--", "add-port", "n1", name, "--", "set", "interface", name, *options]
 
     def add_external(self, name, vlan):
         """A machine in a VLAN of the underlay, whose frames `receive` and `sent` exchange like those of a logical port."""
-        self.externals[name] = External(self.underlay, name, vlan)
+        self.externals[name] = External(self.underlay, name, vlan, self.central.server.directory)
 
     def place(self, port):
         return self.externals.get(port) or self.places[port]
@@ -399,8 +487,8 @@ class Network:
         self.chassis[chassis].add_vif(port)
         self.settle()
 
-    def nbctl(self, *words, **options):
-        return self.central.nbctl(*words, **options)
+    def nbctl(self, *words):
+        return self.central.nbctl(*words)
 
     def sbctl(self, *words, **options):
         return self.central.sbctl(*words, **options)
@@ -413,12 +501,14 @@ class Network:
 
     def settle(self):
         """Waits until all logical ports that are plugged in are up, and all chassis have what the databases say."""
-        for port in self.places:
-            until(lambda port=port: self.is_up(port), f"{port} up")
+        until(lambda: self.are_up(self.places), lambda: f"{list(self.places)} up: {self.rows('Port_Binding', 'logical_port', 'up')}")
         self.central.sync()
 
+    def are_up(self, ports):
+        return {port for port, up in self.rows("Port_Binding", "logical_port", "up") if up == "true"} >= set(ports)
+
     def is_up(self, port):
-        return self.sbctl("--bare", "--columns=up", "find", "Port_Binding", f"logical_port={port}").strip() == "true"
+        return self.are_up([port])
 
     # What a network shows. Equal networks show equal values: UUIDs, times and numbers that are chosen by chance are left out.
 
@@ -439,14 +529,12 @@ class Network:
 
     def rows(self, table, *columns):
         """The rows of a southbound table as tuples of text."""
-        words = ["--format=json", f"--columns={','.join(columns)}", "list", table]
-        shown = json.loads(self.sbctl(*words))
-        order = [shown["headings"].index(column) for column in columns]
-        return [tuple(text_of(plain(row[at])) for at in order) for row in shown["data"]]
+        rows = self.central.select(**{table: columns})[table]
+        return [tuple(text_of(plain(row[column])) for column in columns) for row in rows]
 
     def connections(self, chassis):
         """The connections that a chassis tracks, without zones and times, and without health checks: these come by timers."""
-        text = self.chassis[chassis].switch.appctl("dpctl/dump-conntrack")
+        text = self.chassis[chassis].switch.command("dpctl/dump-conntrack")
         lines = [line for line in text.splitlines() if f"src={CHECKS_FROM}," not in line]
         return sorted(re.sub(r",?(zone|timeout|id)=\d+", "", line) for line in lines)
 
@@ -476,12 +564,14 @@ class Network:
 
     def complaints(self):
         """What daemons have warned of, each text once."""
-        logs = {"northd": self.central.northd.log, "underlay": self.underlay.directory / "ovs-vswitchd.log"}
+        logs = {"northd": self.central.northd.log}
         for name, chassis in self.chassis.items():
             logs |= {f"ovn-controller of {name}": chassis.controller.log, f"switch of {name}": chassis.switch.directory / "ovs-vswitchd.log"}
+        texts = {name: path.read_text(errors="replace") for name, path in logs.items()}
+        texts["underlay"] = self.underlay.log()[self.underlay_begins :]
         found = {}
-        for name, path in logs.items():
-            lines = path.read_text(errors="replace").splitlines()
+        for name, text in texts.items():
+            lines = text.splitlines()
             parts = [line.split("|", 4) for line in lines if "|WARN|" in line or "|ERR|" in line]
             # A loaded machine delays daemons, and they say so.
             parts = [part for part in parts if len(part) == 5 and part[2] not in ("timeval", "poll_loop")]
@@ -495,7 +585,35 @@ class Network:
     def stop(self):
         wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]
         wrong += self.central.stop()
+        self.making.underlays.give_back(self.underlay)
         assert not wrong, "\n".join(wrong)
+
+
+class Underlays:
+    """Switches between the chassis of networks. One network after the other uses a switch, whose bridge `n1` goes with the network."""
+
+    def __init__(self, making):
+        self.making = making
+        self.unused = {}
+
+    def take(self, maker):
+        """Returns a switch without bridges, and the length of its log."""
+        unused = self.unused.setdefault(maker, [])
+        if unused:
+            one = unused.pop()
+        else:
+            one = self.making.switch(start=False, maker=maker)
+            one.create_database()
+            one.start_database()
+            one.vsctl("--no-wait", "init")
+            one.start_switch("--enable-dummy=system", "--disable-system")
+            one.maker = maker
+        return one, len(one.log())
+
+    def give_back(self, one):
+        one.vsctl("--if-exists", "del-br", "n1")
+        if one not in self.unused[one.maker]:
+            self.unused[one.maker].append(one)
 
 
 def hexes(frames):

@@ -12,6 +12,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import jsonrpc
 from waiting import until
 
 TOP = Path(__file__).resolve().parents[2]
@@ -41,6 +42,25 @@ def run(words, check=True, **options):
     return output
 
 
+# Empty databases by their makers and schemas: a copy is cheaper than a program that makes another one.
+_empty = {}
+
+
+def create_database(programs, file, schema, environment):
+    """Creates the file of an empty database."""
+    key = (Path(programs), Path(schema))
+    if key in _empty:
+        file.write_bytes(_empty[key])
+        return
+    run([key[0] / "ovsdb-tool", "create", file, schema], env=environment)
+    _empty[key] = file.read_bytes()
+
+
+# Programs that reach daemons by sockets in the run directory need no network namespace, unless their words name another target.
+LOCAL = ("ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+REMOTE = re.compile(r"\b(tcp|ssl|udp|ptcp|pssl):")
+
+
 class Tools:
     """The command line programs of one maker, configured for one switch."""
 
@@ -49,8 +69,9 @@ class Tools:
         self.directory = Path(directory)
 
     def run(self, program, *words, check=True, **options):
+        local = program in LOCAL and not any(REMOTE.search(str(word)) for word in words)
         words = [self.directory / program, *words]
-        return run(self.switch.inside(words), check=check, env=self.switch.environment, **options)
+        return run(words if local else self.switch.inside(words), check=check, env=self.switch.environment, **options)
 
     def vsctl(self, *words, **options):
         """Runs ovs-vsctl and returns its output, without the last line end."""
@@ -109,7 +130,7 @@ class Switch:
         return ["ip", "netns", "exec", self.namespace, *[str(word) for word in words]]
 
     def create_database(self):
-        run([self.programs / "ovsdb-tool", "create", self.database, SCHEMA], env=self.environment)
+        create_database(self.programs, self.database, SCHEMA, self.environment)
 
     def start_database(self, *words):
         self._start(
@@ -138,6 +159,13 @@ class Switch:
     def pid(self, program):
         """The process id in the daemon's pid file."""
         return int((self.directory / f"{program}.pid").read_text())
+
+    def runs(self, program="ovs-vswitchd"):
+        """Returns true if the daemon lives."""
+        try:
+            return self.lives(self.pid(program))
+        except OSError:
+            return False
 
     def kill(self, program):
         """Sends SIGKILL, and waits until the process is gone."""
@@ -181,6 +209,14 @@ class Switch:
     def control(self, program):
         """The control socket of a daemon."""
         return self.directory / f"{program}.{self.pid(program)}.ctl"
+
+    def command(self, *words):
+        """Runs a control command of the switch without a program, and returns its output."""
+        return jsonrpc.control(self.control("ovs-vswitchd"), *words)
+
+    def rows(self, **tables):
+        """The rows of tables of the switch's database, see `jsonrpc.select`."""
+        return jsonrpc.select(self.socket, "Open_vSwitch", **tables)
 
     def management(self, bridge):
         """The OpenFlow socket of a bridge."""

@@ -124,7 +124,7 @@ def make(each, rng):
         again(lambda words=words, **how: each.central.run("ovn-nbctl", *words, **how))
         for port in ports:
             if at[port] == number:
-                again(lambda port=port, **how: each.chassis[PLACES[port]].plug(port, int(port[1:]), **how))
+                again(lambda port=port, **how: each.chassis[PLACES[port]].plug({port: int(port[1:])}, **how))
 
 
 def shown(each):

@@ -16,7 +16,7 @@ class Zones:
 
     def __init__(self, network, making, maker, directory):
         self.networks = {"az1": network(maker), "az2": network(maker)}
-        self.networks["az2"].underlay = self.networks["az1"].underlay
+        self.networks["az2"].share_underlay(self.networks["az1"])
         schemas = [making.peers.parent / f"usr/share/ovn/ovn-ic-{which}.ovsschema" for which in ("nb", "sb")]
         self.server = DatabaseServer(maker or making.programs, making.peers, directory, schemas)
         self.daemons = []

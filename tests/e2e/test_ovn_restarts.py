@@ -100,6 +100,7 @@ def test_the_controller_exits(compared):
         assert "ovn-hv2-0" not in chassis.switch.vsctl("list-ports", "br-int").split()
         assert each.sbctl("--bare", "--columns=name", "list", "Chassis").split() == ["hv2"]
         chassis.controller.start()
+        each.await_tunnels()
         each.settle()
         each.introduce()
         ping_all(each)
