@@ -57,6 +57,11 @@ pub(super) struct Naive<'a> {
     pub(super) copy_of: Vec<usize>,
     /// True while a shortened copy is output, which does not cross patch ports.
     pub(super) is_shortened: bool,
+    /// True behind `pop_pbb`: the tags of the frame below are seen only after the packet is recirculated, which a mirror does not
+    /// wait for. This twin sees them at once.
+    pub(super) is_uncovered: bool,
+    /// True if a mirror has chosen the tags of such a packet.
+    pub(super) by_uncovered: bool,
 }
 
 impl<'a> Naive<'a> {
@@ -79,6 +84,8 @@ impl<'a> Naive<'a> {
             mirrored: BTreeSet::new(),
             copy_of: Vec::new(),
             is_shortened: false,
+            is_uncovered: false,
+            by_uncovered: false,
         }
     }
 
@@ -160,6 +167,7 @@ impl<'a> Naive<'a> {
             self.out.append(&mut copy.out);
             (self.left, self.learned) = (copy.left, copy.learned);
             self.by_learned |= copy.by_learned;
+            self.by_uncovered |= copy.by_uncovered;
         }
         forget(&mut self.at.key);
     }
@@ -251,6 +259,7 @@ impl<'a> Naive<'a> {
         let (Some(bridge), Some(from)) = (self.bridge, self.bundle_of(port)) else { return };
         let Some(inside) = self.inside(from) else { return };
         let vlan = inside[0].1 & 0xfff;
+        let had_sent = self.mirrored.len();
         for (n, mirror) in self.mirrors.iter().enumerate() {
             let Some(mirror) = mirror else { continue };
             if !(mirror.select_all || selected(mirror).contains(&from.name))
@@ -291,6 +300,7 @@ impl<'a> Naive<'a> {
             self.copy_of.truncate(before);
             self.is_shortened = is_shortened;
         }
+        self.by_uncovered |= self.is_uncovered && self.mirrored.len() > had_sent;
     }
 
     /// The tags of the packet inside of the bridge if it is received on a bundle: up to two, each of a protocol, if there is
@@ -523,7 +533,10 @@ impl<'a> Naive<'a> {
                 self.at = self.at.on_the_wire();
                 self.at.push_pbb(None);
             }
-            Action::PopPbb => self.at.pop_pbb(),
+            Action::PopPbb => {
+                self.is_uncovered |= key.eth_type() == PBB;
+                self.at.pop_pbb();
+            }
             Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } if key.eth_type() != PBB => {}
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
             Action::RegLoad { dst, value } => key.set(dst.field, *value),

@@ -505,7 +505,7 @@ impl World {
         }
         // When a packet is recirculated, the mirrors of its ingress port have another look.
         let is_known = !(passes && (naive.by_learned || !mirrors.is_empty()));
-        (naive.left > 0 && is_known).then_some(naive.out)
+        (naive.left > 0 && is_known && !naive.by_uncovered).then_some(naive.out)
     }
 }
 
