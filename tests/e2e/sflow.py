@@ -86,6 +86,14 @@ def resources(reader):
     return {**fields, **words("fds", "fds_max", "connections", "connections_max")(reader)}
 
 
+def lacp(reader):
+    fields = {name: reader.fixed(6).hex(":") for name in ("actor", "partner")}
+    # Administrative and operational states of the actor, then of the partner.
+    fields |= {"aggregator": reader.word(), "states": reader.fixed(4).hex()}
+    received = words("rx", "rx_markers", "rx_marker_responses", "rx_unknown", "rx_illegal")(reader)
+    return {**fields, **received, **words("tx", "tx_markers", "tx_marker_responses")(reader)}
+
+
 RECORDS = {
     (FLOW, 1): ("header", header),
     (FLOW, 1001): ("switch", words("src_vlan", "src_priority", "dst_vlan", "dst_priority")),
@@ -98,6 +106,7 @@ RECORDS = {
     (FLOW, 1030): ("vni_ingress", words("vni")),
     (COUNTERS, 1): ("interface", interface),
     (COUNTERS, 2): ("ethernet", lambda reader: [reader.word() for _ in range(13)]),
+    (COUNTERS, 7): ("lacp", lacp),
     (COUNTERS, 1004): ("openflow_port", openflow_port),
     (COUNTERS, 1005): ("port_name", lambda reader: reader.opaque().decode()),
     (COUNTERS, 2203): ("resources", resources),

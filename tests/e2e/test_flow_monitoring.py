@@ -16,6 +16,7 @@ from scapy.packet import Raw
 
 from dummies import Dummies
 from sflow import COUNTERS, FLOW, Datagrams, datagram
+from switch import run
 from waiting import until
 
 A, B = "50:54:00:00:00:05", "50:54:00:00:00:07"
@@ -163,6 +164,63 @@ def test_counters(both):
 
     ports = alike(both, counters)
     assert ports["p1"]["openflow_port"]["port"] == 1 and ports["p1"]["interface"]["in_packets"] == 3
+
+
+def bonded(making, maker):
+    """A switch with the bridge br0, whose ports are a bond with LACP of two cables to br1, a port with LACP, and one without."""
+    switch = making.switch(start="kernel", maker=maker)
+    for name in ("a1", "a2", "c1", "c2"):
+        run(["ip", "-n", switch.namespace, "link", "add", name, "type", "veth", "peer", "name", f"{name}p"])
+        for end in (name, f"{name}p"):
+            run(["ip", "-n", switch.namespace, "link", "set", end, "up"])
+    for number in (0, 1):
+        settings = ["datapath_type=netdev", f"other_config:hwaddr=aa:66:aa:66:00:0{number}", f"other_config:datapath-id={number + 1:016x}"]
+        switch.vsctl("add-br", f"br{number}", "--", "set", "bridge", f"br{number}", *settings)
+    mode = ["bond_mode=balance-tcp", "other_config:lacp-time=fast"]
+    switch.vsctl("add-bond", "br0", "bond0", "a1", "a2", *mode, "lacp=active", *key("a1", 11), *key("a2", 12))
+    switch.vsctl("add-bond", "br1", "bond1", "a1p", "a2p", *mode, "lacp=passive", *key("a1p", 21), *key("a2p", 22))
+    switch.vsctl("add-port", "br0", "c1", "lacp=passive", "--", "set", "interface", "c1", "ofport_request=13")
+    switch.vsctl("add-port", "br0", "c2", "--", "set", "interface", "c2", "ofport_request=14")
+    return switch
+
+
+def key(interface, port):
+    return ["--", "set", "interface", interface, f"ofport_request={port}", "other_config:lacp-aggregation-key=77"]
+
+
+def test_counters_of_lacp(making):
+    """Counter samples of members of a bond have the state of LACP. Counters of the kernel's devices are known."""
+
+    def counters(maker):
+        switch = bonded(making, maker)
+        until(lambda: "active negotiated" in switch.appctl("lacp/show", "bond0"), "the end of the negotiation")
+        datagrams = Datagrams(switch)
+        row = ["--id=@s", "create", "sflow", f'targets="{datagrams.target}"', "agent=127.0.0.1", "sampling=400", "polling=1"]
+        switch.vsctl("--", *row, "--", "set", "bridge", "br0", "sflow=@s")
+
+        def ports():
+            samples = [sample for data in datagrams.received() for sample in datagram(data)[1]]
+            return {records["port_name"]: records for kind, _, records in samples if kind == COUNTERS and "interface" in records}
+
+        def complete():
+            found = ports()
+            synchronized = [name for name in ("a1", "a2") if found.get(name, {}).get("lacp", {}).get("states") == "073f003e"]
+            return found.keys() == {"a1", "a2", "br0", "c1", "c2"} and len(synchronized) == 2
+
+        until(complete, lambda: f"counters of ports: {ports()}")
+        shown = {}
+        for name, records in ports().items():
+            if "lacp" in records:
+                sent, received = records["lacp"].pop("tx"), records["lacp"].pop("rx")
+                assert (sent > 0, received > 0) == (name != "c1",) * 2, (name, sent, received)
+            shown[name] = (list(records), {key: records.get(key) for key in ("ethernet", "lacp", "openflow_port")})
+            shown[name] += tuple(records["interface"][key] for key in ("in_multicast", "in_errors", "direction", "status"))
+        return shown
+
+    theirs, ours = (counters(maker) for maker in (making.peers, None))
+    assert ours == theirs
+    assert ours["a1"][1]["lacp"]["aggregator"] == 77 and ours["c2"][1]["lacp"] is None
+    assert ours["br0"][1]["ethernet"][:3] == [0, 0, 0xFFFFFFFF]
 
 
 def test_sampling_at_random(making):

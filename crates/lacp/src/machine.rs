@@ -281,6 +281,11 @@ impl Lacp {
         self.bonds.values().map(Bond::status).collect()
     }
 
+    /// The state of a member as of the last poll; `None` if the port has no LACP.
+    pub fn member_status(&self, port: BridgePort) -> Option<MemberStatus> {
+        self.bonds.get(self.members.get(&port)?)?.member_status(port)
+    }
+
     /// Returns true if a port may carry traffic as far as LACP is concerned; `None` if it has no LACP.
     pub fn may_enable(&self, port: BridgePort) -> Option<bool> {
         self.bonds.get(self.members.get(&port)?)?.may_enable(port)

@@ -110,6 +110,13 @@ impl Netdev for Internal {
             tx_bytes: host.rx_bytes,
             tx_dropped: host.rx_dropped,
             tx_errors: host.rx_errors,
+            multicast: host.multicast,
+            collisions: host.collisions,
+            // A tap has no receiver in which these could happen.
+            rx_frame_errors: Some(0),
+            rx_over_errors: Some(0),
+            rx_crc_errors: Some(0),
+            rx_missed_errors: Some(0),
             ..NetdevStats::default()
         }
     }

@@ -16,8 +16,9 @@ mod format {
 
 /// Maximum number of bytes of a port's name.
 const NAME_MAX: usize = 255;
-/// Number of counters of Ethernet (RFC 3635) in a record.
-const ETHERNET_COUNTERS: usize = 13;
+/// Number of counters of Ethernet (RFC 3635) in a record that the switch does not know: collisions, errors of the MAC and of
+/// symbols.
+const UNKNOWN_ETHERNET_COUNTERS: usize = 11;
 /// `ifType` of Ethernet (RFC 2863).
 const ETHERNET_TYPE: u32 = 6;
 
@@ -66,6 +67,15 @@ pub struct Interface {
     pub out_errors: Option<u64>,
 }
 
+/// Counters of Ethernet (RFC 3635). `None` stands for an unknown value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ethernet {
+    /// Frames received with an alignment error.
+    pub alignment_errors: Option<u64>,
+    /// Frames received with a wrong frame check sequence.
+    pub fcs_errors: Option<u64>,
+}
+
 /// Counters and state of a port in a link aggregation group (IEEE 802.1AX).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lacp {
@@ -73,14 +83,12 @@ pub struct Lacp {
     pub actor: [u8; 6],
     /// System id of the partner.
     pub partner: [u8; 6],
-    /// Index of the aggregator that the port is attached to.
+    /// Number of the aggregator that the port is attached to.
     pub aggregator: u32,
     /// States of the port: administrative and operational state of the actor, then of the partner.
     pub states: [u8; 4],
-    /// LACPDUs received.
+    /// Frames of slow protocols received, malformed ones included.
     pub rx_pdus: u32,
-    /// Frames received with an unknown subtype.
-    pub rx_unknown: u32,
     /// Frames received that were malformed.
     pub rx_illegal: u32,
     /// LACPDUs sent.
@@ -120,8 +128,8 @@ pub struct Datapath {
 pub enum Counter {
     /// Generic counters of an interface.
     Interface(Interface),
-    /// Counters of Ethernet, none of which is known.
-    Ethernet,
+    /// Counters of Ethernet.
+    Ethernet(Ethernet),
     /// Link aggregation.
     Lacp(Lacp),
     /// The OpenFlow port: datapath id and port number.
@@ -143,8 +151,10 @@ impl Counter {
     pub(crate) fn write(&self, out: &mut Writer) {
         match self {
             Self::Interface(interface) => out.record(format::INTERFACE, |out| interface.write(out)),
-            Self::Ethernet => out.record(format::ETHERNET, |out| {
-                (0..ETHERNET_COUNTERS).for_each(|_| out.word(u32::MAX));
+            Self::Ethernet(ethernet) => out.record(format::ETHERNET, |out| {
+                out.word(word_of(ethernet.alignment_errors));
+                out.word(word_of(ethernet.fcs_errors));
+                (0..UNKNOWN_ETHERNET_COUNTERS).for_each(|_| out.word(u32::MAX));
             }),
             Self::Lacp(lacp) => out.record(format::LACP, |out| lacp.write(out)),
             Self::OpenFlowPort { dpid, port } => out.record(format::OPENFLOW_PORT, |out| {
@@ -214,8 +224,9 @@ impl Lacp {
         out.fixed(&self.partner);
         out.word(self.aggregator);
         out.fixed(&self.states);
+        let unknown = u32::MAX;
         // Received: LACPDUs, markers, responses to markers, unknown, illegal; sent: LACPDUs, markers, responses.
-        [self.rx_pdus, 0, 0, self.rx_unknown, self.rx_illegal, self.tx_pdus, 0, 0]
+        [self.rx_pdus, unknown, unknown, unknown, self.rx_illegal, self.tx_pdus, unknown, unknown]
             .iter()
             .for_each(|count| out.word(*count));
     }

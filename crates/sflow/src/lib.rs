@@ -18,7 +18,7 @@ pub mod flow_sample;
 pub mod xdr;
 
 pub use agent::{Agent, Config};
-pub use counters::{AppResources, Counter, Datapath, Duplex, Interface, Lacp};
+pub use counters::{AppResources, Counter, Datapath, Duplex, Ethernet, Interface, Lacp};
 pub use flow_sample::{FlowSample, HeaderProtocol, Output, Tunnel};
 
 /// A source of samples (section 4.2.1 of the specification).

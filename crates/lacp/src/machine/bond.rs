@@ -232,17 +232,7 @@ impl Bond {
     }
 
     pub(super) fn status(&self) -> BondStatus {
-        let member = |(port, member): (&BridgePort, &Member)| MemberStatus {
-            port: *port,
-            name: member.settings.name.clone(),
-            currency: member.currency,
-            attached: member.attached,
-            may_enable: member.may_enable(self.settings.fallback),
-            actor: self.actor(member),
-            partner: member.partner,
-            statistics: member.statistics,
-        };
-        let mut members: Vec<_> = self.members.iter().map(member).collect();
+        let mut members: Vec<_> = self.members.keys().filter_map(|port| self.member_status(*port)).collect();
         members.sort_by(|a, b| a.name.cmp(&b.name));
         let settings = self.members.iter().map(|(port, member)| (*port, member.settings.clone())).collect();
         BondStatus {
@@ -253,6 +243,21 @@ impl Bond {
             key: self.key(),
             members,
         }
+    }
+
+    pub(super) fn member_status(&self, port: BridgePort) -> Option<MemberStatus> {
+        let member = self.members.get(&port)?;
+        Some(MemberStatus {
+            port,
+            name: member.settings.name.clone(),
+            currency: member.currency,
+            attached: member.attached,
+            may_enable: member.may_enable(self.settings.fallback),
+            key: self.key(),
+            actor: self.actor(member),
+            partner: member.partner,
+            statistics: member.statistics,
+        })
     }
 }
 

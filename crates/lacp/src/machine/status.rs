@@ -54,6 +54,8 @@ pub struct MemberStatus {
     pub attached: bool,
     /// Whether it may carry traffic.
     pub may_enable: bool,
+    /// The operational key of its bond.
+    pub key: u16,
     /// Its own information.
     pub actor: Info,
     /// Its partner's.

@@ -6,12 +6,13 @@ use super::worker::Export;
 use crate::bridge::{Edited, OfPort, Ofproto};
 use crate::switch::Switch;
 use ::sflow::{
-    Agent, AppResources, Config, Counter, Datapath, Duplex, FlowSample, HeaderProtocol, Interface, Output, Source,
-    Tunnel,
+    Agent, AppResources, Config, Counter, Datapath, Duplex, Ethernet, FlowSample, HeaderProtocol, Interface, Output,
+    Source, Tunnel,
 };
-use base::{DpPort, Millis, PortNo};
+use base::{BridgePort, DpPort, Millis, PortNo};
 use dpif::{Observe, SampledWay, SentTunnel};
 use flow::extract::ethertype;
+use lacp::State as LacpState;
 use packet::Packet;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -249,12 +250,33 @@ impl Ofproto {
             out_discards: stats.tx_dropped,
             out_errors: stats.tx_errors,
         };
-        Some(vec![
-            Counter::Ethernet,
+        let ethernet = Ethernet { alignment_errors: stats.rx_frame_errors, fcs_errors: stats.rx_crc_errors };
+        let mut counters = vec![
+            Counter::Ethernet(ethernet),
             Counter::OpenFlowPort { dpid: self.identity().datapath_id, port: u32::from(openflow16(port.spec.no)) },
             Counter::PortName(port.spec.name),
-            Counter::Interface(interface),
-        ])
+        ];
+        counters.extend(self.lacp_counters(port.spec.no).map(Counter::Lacp));
+        counters.push(Counter::Interface(interface));
+        Some(counters)
+    }
+
+    /// The counters of LACP of a port that has it. As in Open vSwitch, the key of the aggregate is the number of the
+    /// aggregator, each port may be aggregated by its administrative state, and partners have none.
+    fn lacp_counters(&self, port: PortNo) -> Option<::sflow::Lacp> {
+        let member = self.switch()?.lacp_member(BridgePort { bridge: self.id(), port })?;
+        let (actor, partner) = (member.actor.state.0, member.partner.state.0);
+        let configured = LacpState::ACTIVITY.with(LacpState::TIMEOUT);
+        let administrative = LacpState(actor & configured.0).with(LacpState::AGGREGATION);
+        Some(::sflow::Lacp {
+            actor: member.actor.system.0,
+            partner: member.partner.system.0,
+            aggregator: member.key.into(),
+            states: [administrative.0, actor, 0, partner],
+            rx_pdus: member.statistics.rx as u32,
+            rx_illegal: member.statistics.rx_bad as u32,
+            tx_pdus: member.statistics.tx as u32,
+        })
     }
 
     fn datapath_counters(&self) -> Datapath {

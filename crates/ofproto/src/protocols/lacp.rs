@@ -7,7 +7,7 @@ use super::hosted::Configurable;
 use crate::switch::Switch;
 use base::{BridgePort, Millis};
 use bond::LacpStatus;
-use lacp::{BondStatus, Effect, Lacp, LogLevel, Negotiation, Settings};
+use lacp::{BondStatus, Effect, Lacp, LogLevel, MemberStatus, Negotiation, Settings};
 use protocols::{Accepts, Frame, Machine, PortState, Protocol};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -93,6 +93,11 @@ impl Switch {
     /// Returns the state of LACP on its bonds, in the order of their creation.
     pub fn lacp_status(&self) -> Vec<BondStatus> {
         self.protocols.lacp.lock().0.status()
+    }
+
+    /// Returns the state of a member; `None` if the port has no LACP.
+    pub(crate) fn lacp_member(&self, port: BridgePort) -> Option<MemberStatus> {
+        self.protocols.lacp.lock().0.member_status(port)
     }
 
     /// Returns true if a port has current information about its partner, or waits for it; `None` if it has no LACP.

@@ -1,7 +1,7 @@
 //! Datagrams from a collector's view, by a decoder that follows the specification, in virtual time.
 
 use super::*;
-use crate::counters::{AppResources, Datapath, Duplex, Interface, Lacp};
+use crate::counters::{AppResources, Datapath, Duplex, Ethernet, Interface, Lacp};
 use crate::flow_sample::{HeaderProtocol, Tunnel};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -166,6 +166,7 @@ fn labels_and_tunnels_have_records() {
 
 #[test]
 fn counters_have_the_layout_of_the_specification() {
+    const MAX: u32 = u32::MAX;
     let (mut agent, mut out) = (Agent::new(config(5), Millis(0)), Vec::new());
     agent.set_interfaces(&[7].into(), Millis(0));
     let interface = Interface {
@@ -191,7 +192,7 @@ fn counters_have_the_layout_of_the_specification() {
         ..Lacp::default()
     };
     let records = [
-        Counter::Ethernet,
+        Counter::Ethernet(Ethernet { alignment_errors: Some(1 << 32 | 3), fcs_errors: None }),
         Counter::Lacp(lacp),
         Counter::OpenFlowPort { dpid: 0xfedc_ba98_7654_3210, port: 65534 },
         Counter::PortName("p1".to_owned()),
@@ -212,23 +213,23 @@ fn counters_have_the_layout_of_the_specification() {
     let samples = decode(&out[0]).2;
     assert_eq!((samples.len(), &samples[0].head[..], samples[0].kind), (2, &[1, 7][..], 2));
     assert_eq!(samples[0].formats(), [2, 7, 1004, 1005, 1]);
-    assert_eq!(words(samples[0].record(2)), [u32::MAX; 13]);
+    let ethernet = words(samples[0].record(2));
+    assert_eq!((ethernet[0], &ethernet[1..]), (3, &[u32::MAX; 12][..]));
     let mut lacp = Reader(samples[0].record(7));
     assert_eq!((lacp.fixed(6), lacp.fixed(6)), (&[1; 6][..], &[2; 6][..]));
-    assert_eq!(words(lacp.0), [3, 0x0102_0304, 5, 0, 0, 0, 0, 6, 0, 0]);
+    assert_eq!(words(lacp.0), [3, 0x0102_0304, 5, MAX, MAX, MAX, 0, 6, MAX, MAX]);
     assert_eq!(words(samples[0].record(1004)), [0xfedc_ba98, 0x7654_3210, 65534]);
     assert_eq!(Reader(samples[0].record(1005)).opaque(), b"p1");
     let mut interface = Reader(samples[0].record(1));
-    let max = u32::MAX;
     assert_eq!([interface.word(), interface.word()], [7, 6]);
     assert_eq!(interface.hyper(), 10_000_000_000);
     assert_eq!([interface.word(), interface.word()], [1, 3]);
     assert_eq!(interface.hyper(), 1 << 33 | 5);
-    assert_eq!([(); 6].map(|()| interface.word()), [6, max, max, max, max, max]);
+    assert_eq!([(); 6].map(|()| interface.word()), [6, MAX, MAX, MAX, MAX, MAX]);
     assert_eq!(interface.hyper(), 8);
-    assert_eq!(words(interface.0), [9, max, max, max, 10, 0]);
+    assert_eq!(words(interface.0), [9, MAX, MAX, MAX, 10, 0]);
     assert_eq!(words(samples[1].record(2203)), [1, 2, 1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(words(samples[1].record(2207)), [1, 2, 3, max, 4, max]);
+    assert_eq!(words(samples[1].record(2207)), [1, 2, 3, MAX, 4, MAX]);
 }
 
 #[test]

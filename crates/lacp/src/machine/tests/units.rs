@@ -154,6 +154,8 @@ fn a_member_without_carrier_is_silent_and_deaf() {
     assert!(lacp.poll(Millis(2002)).contains(&Effect::MayEnable { port: port(1), may_enable: false }));
     assert_eq!(frames(lacp.poll(Millis(4000))), []);
     let status = lacp.status().remove(0).members.remove(0);
+    assert_eq!(lacp.member_status(status.port), Some(status.clone()));
+    assert_eq!(lacp.member_status(port(99)), None);
     assert_eq!((status.statistics.carrier_changed, status.statistics.rx, status.currency), (2, 2, Currency::Expired));
 }
 
