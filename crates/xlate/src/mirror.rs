@@ -336,7 +336,6 @@ impl Xlate<'_> {
             | Action::Encap(_)
             | Action::Decap(_)
             | Action::Nat(_)
-            | Action::SetTunOption(_)
             | Action::SetTunnel { .. } => true,
             Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.has(Prereq::Ipv4),
             Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) => self.has(Prereq::Ip),
@@ -373,7 +372,8 @@ fn leaves_as_it_came(bundle: &Bundle, out: &Bundle) -> bool {
     bundle.mode == VlanMode::Trunk && out.mode == VlanMode::Trunk && out.priority_tags == PriorityTags::Never
 }
 
-/// Returns true for fields of headers and tunnels, not for registers and metadata.
+/// Returns true for fields of headers and tunnels, not for registers and metadata, and as in Open vSwitch, not for options of
+/// tunnels.
 fn is_of_packet_or_tunnel(field: Field) -> bool {
     let is_counted = |word: usize| {
         word >= layout::ETH_DST || (layout::TUN_ID..layout::SKB_PKT).contains(&word) || word < layout::REGS
@@ -381,7 +381,7 @@ fn is_of_packet_or_tunnel(field: Field) -> bool {
     match field.info().loc {
         Loc::Bits { word, .. } => is_counted(word.into()),
         Loc::Wide(word) => is_counted(word),
-        Loc::NwTos | Loc::ArpOp | Loc::TunMetadata(_) => true,
-        Loc::InPort16 => false,
+        Loc::NwTos | Loc::ArpOp => true,
+        Loc::InPort16 | Loc::TunMetadata(_) => false,
     }
 }

@@ -460,8 +460,7 @@ impl<'a> Naive<'a> {
             | Action::PushVlan(_)
             | Action::DecTtl(_)
             | Action::PushPbb
-            | Action::PopPbb
-            | Action::SetTunOption(_) => true,
+            | Action::PopPbb => true,
             Action::SetIpv4Src(_) => eth_type == 0x800,
             Action::SetIpDscp(_) => is_ip,
             Action::SetL4Dst(_) => is_ip && self.at.key.get(Field::IpFrag) & 2 == 0,
