@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from switch import run
 from waiting import until
 
 MEMBERS = ("p1", "p2", "p3")
@@ -115,6 +116,25 @@ def test_the_port_follows_the_column_and_the_members(both):
     for each in both:
         each.switch.vsctl("del-port", "bond0")
     assert not has_fake(same(both, Bonded.shown))
+
+
+def test_the_interface_is_a_device_of_the_kernel(kernel_switch):
+    """A host can use it as it uses other internal ports, by flows."""
+    switch = kernel_switch
+    for name in ("a1", "a2"):
+        run(["ip", "-n", switch.namespace, "link", "add", name, "type", "veth", "peer", "name", f"{name}p"])
+        run(["ip", "-n", switch.namespace, "link", "set", name, "up"])
+    has_device = lambda: run(["ip", "-n", switch.namespace, "link", "show", "bond0"], check=False).code == 0
+    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
+    switch.vsctl("--fake-iface", "add-bond", "br0", "bond0", "a1", "a2", "bond_mode=active-backup")
+    assert has_device()
+    run(["ip", "-n", switch.namespace, "link", "set", "bond0", "up"])
+    # Frames of its own, like those of IPv6's router solicitations, reach the flow tables.
+    switch.ofctl("add-flow", "br0", "in_port=bond0,actions=drop")
+    until(lambda: switch.peers.n_packets("br0", "in_port=bond0") > 0, "frames of the device")
+    run(["ip", "-n", switch.namespace, "link", "del", "a2"])
+    until(lambda: not has_device(), "the end of the device")
+    switch.vsctl("del-br", "br0")
 
 
 def test_members_that_cannot_be_opened_do_not_count(both):

@@ -3,7 +3,7 @@
 use super::*;
 use crate::feature::Count;
 use crate::types::{DummyLevel, Types};
-use base::Clock;
+use base::{Clock, PortNo};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -261,6 +261,46 @@ fn ports_datapath_ids_and_controllers_are_logged_as_by_open_vswitch() {
             db.set("Open_vSwitch", 1, "bridges", Value::Null);
             assert_eq!(follow(&mut db).await, ["bridge br0: deleted interface br0 on port 65534"]);
         });
+    });
+}
+
+#[test]
+fn a_fake_interface_is_a_port_without_a_bundle() {
+    run(async {
+        let (mut configuration, _dir) = configuration();
+        let mut db = Database::with_two_bridges();
+        db.put("Interface", 40, json!({"name": "first", "type": "dummy"}));
+        db.put("Interface", 41, json!({"name": "second", "type": "dummy"}));
+        let both = json!(["set", [reference(40), reference(41)]]);
+        let name = "abr0";
+        for (column, value, expected) in [
+            ("interfaces", both.clone(), false),
+            ("bond_fake_iface", json!(true), true),
+            ("interfaces", reference(40), false),
+            ("interfaces", both, true),
+            ("bond_fake_iface", json!(false), false),
+        ] {
+            db.set("Port", 14, column, value);
+            for change in db.replica.take_changes() {
+                configuration.note(&change);
+            }
+            configuration.configure(Some(&db.replica)).await;
+            let ofproto = &configuration.bridges()["br0"].running.ofproto;
+            let ports = ofproto.ports();
+            let fake = ports.iter().find(|port| port.spec.name == name);
+            assert_eq!(fake.is_some(), expected, "{column}");
+            let number = fake.map(|port| port.spec.no);
+            let is_taken = |no| ofproto.bundles().iter().any(|bundle| bundle.ports.contains(&no));
+            assert!(!number.is_some_and(is_taken), "{column}");
+            // Members have their numbers first.
+            assert!(
+                ports
+                    .iter()
+                    .all(|port| port.spec.no <= number.unwrap_or(port.spec.no) || port.spec.no == PortNo::LOCAL)
+            );
+        }
+        configuration.clear().await;
+        assert_eq!(configuration.references.len(), (0, 0, 0));
     });
 }
 
