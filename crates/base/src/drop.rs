@@ -68,6 +68,8 @@ drop_reasons! {
     Fragment = "fragment",
     /// The packet has no Ethernet header, and only frames leave there.
     NoEthernet = "no-ethernet",
+    /// An action needs another type of packet, with or without Ethernet header.
+    PacketType = "packet-type",
     /// The packet has, or would get, more MPLS labels than a flow key holds.
     TooManyLabels = "too-many-mpls-labels",
     /// Both the ingress port and the output port are protected (Port:protected).

@@ -75,6 +75,10 @@ impl Ports for Datapath {
     fn drops(&self) -> Vec<(DropReason, u64)> {
         self.drops()
     }
+
+    fn flow_drops(&self) -> Vec<(DropReason, u64)> {
+        self.flow_drops()
+    }
 }
 
 impl Upcalls for Datapath {

@@ -384,6 +384,11 @@ impl Datapath {
         self.shared.drops().nonzero().collect()
     }
 
+    /// Returns those of them that the actions of flows have dropped.
+    pub fn flow_drops(&self) -> Vec<(DropReason, u64)> {
+        self.shared.flow_drops().nonzero().collect()
+    }
+
     /// Returns the number of flows that were not installed because of the flow limit.
     pub fn flows_refused(&self) -> u64 {
         self.shared.flows_refused.load(Ordering::Relaxed)

@@ -316,7 +316,7 @@ impl<'a> Executor<'a> {
                 }
                 DpAction::Meter(id) => meter::run(self.shared, self.from, *id, packets),
                 DpAction::Drop(reason) => {
-                    self.shared.count_drop(self.from, *reason, packets.len() as u64);
+                    self.shared.count_flow_drop(self.from, *reason, packets.len() as u64);
                     pool::recycle_all(packets);
                 }
             }

@@ -161,6 +161,8 @@ pub(crate) struct LaneCounters {
     pub(crate) tx_batches: AtomicU64,
     /// Drops of packets from all ports, and of packets without an ingress port.
     pub(crate) drops: DropCounters,
+    /// The drops among them that are actions of flows.
+    pub(crate) flow_drops: DropCounters,
     /// Nanoseconds in rounds without packets, including time asleep.
     pub(crate) idle_ns: AtomicU64,
     /// Nanoseconds asleep.
@@ -367,10 +369,24 @@ impl SharedState {
         }
     }
 
+    /// Counts a drop that is an action of a flow.
+    pub(crate) fn count_flow_drop(&self, from: Option<&Port>, reason: DropReason, n: u64) {
+        let lane = lane::current();
+        count_drop_in(&self.lanes[lane].flow_drops, lane, reason, n);
+        self.count_drop(from, reason, n);
+    }
+
     /// Returns the drops of packets from all ports, including removed ones, and of packets without an ingress port.
     pub(crate) fn drops(&self) -> DropCounters {
         let sum = DropCounters::default();
         self.lanes.iter().for_each(|lane| sum.add_all(&lane.drops));
+        sum
+    }
+
+    /// Returns those of them that were actions of flows.
+    pub(crate) fn flow_drops(&self) -> DropCounters {
+        let sum = DropCounters::default();
+        self.lanes.iter().for_each(|lane| sum.add_all(&lane.flow_drops));
         sum
     }
 

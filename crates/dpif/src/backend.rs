@@ -87,6 +87,9 @@ pub trait Ports {
 
     /// Packets dropped so far by reason, in total, including those of ports that were removed.
     fn drops(&self) -> Vec<(DropReason, u64)>;
+
+    /// The packets among [`Self::drops`] that flows drop, by [`DpAction::Drop`](crate::DpAction::Drop).
+    fn flow_drops(&self) -> Vec<(DropReason, u64)>;
 }
 
 /// Packets that go up.

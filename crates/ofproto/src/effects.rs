@@ -4,9 +4,14 @@ use crate::export::netflow::Counted;
 use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
 use base::Millis;
+use flow::NoNames;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use vlog::{RateLimit, warn_rl};
 use xlate::{Effect, Underlay};
+
+/// Rate limit for packets that no tunnel takes, as in Open vSwitch: messages per minute, and burst.
+static NO_TUNNEL: RateLimit = RateLimit::new(1, 5);
 
 /// The time at which packets were seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +119,13 @@ impl Switch {
                         if *sent { counters.add_tx(packets, bytes) } else { counters.add_rx(packets, bytes) }
                     }
                 }
+                // Packets of cached flows are reported again, so that the log has the packets of each minute.
+                Effect::NoTunnel(key) => warn_rl!(
+                    &NO_TUNNEL,
+                    target: "tunnel",
+                    "receive tunnel port not found ({})",
+                    flow::text::flow_key_to_string(key, &NoNames)
+                ),
                 Effect::Headers(more) => {
                     headers += i64::from(*more);
                     bytes = inner.saturating_add_signed(headers.saturating_mul(packets as i64));

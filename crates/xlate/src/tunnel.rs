@@ -49,6 +49,7 @@ pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Trac
         verdict.reads = reads.take_order();
         verdict.dependencies.push(Dependency::Tunnels);
         (verdict.error, verdict.drop) = (None, Some(DropReason::NoTunnel));
+        verdict.effects.push(Effect::NoTunnel(Arc::new(key.clone())));
         return verdict;
     };
     translate_key(net, bridge, (key, id.1), Start::Tables, trace, |x| x.leave_tunnel(id, &config, consulted))

@@ -128,6 +128,8 @@ pub enum Effect {
         /// Whether it left.
         sent: bool,
     },
+    /// A packet with this key came to the datapath's port of tunnels, and no interface takes it.
+    NoTunnel(Arc<FlowKey>),
     /// For the effects that follow, a packet is this many bytes longer, or shorter: outer headers were pushed, or the packet
     /// is again the one that they were pushed on.
     Headers(i32),
@@ -239,6 +241,7 @@ impl PartialEq for Effect {
             (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
                 (bridge, port, sent) == (b, p, s)
             }
+            (Self::NoTunnel(a), Self::NoTunnel(b)) => a == b,
             (Self::Headers(a), Self::Headers(b)) => a == b,
             (Self::Resolve(a), Self::Resolve(b)) => a == b,
             (Self::Neighbour { bridge, ip }, Self::Neighbour { bridge: b, ip: i }) => (bridge, ip) == (b, i),
@@ -263,6 +266,7 @@ impl PartialEq for Effect {
                 | Self::Multicast { .. }
                 | Self::Patch { .. }
                 | Self::Tunnel { .. }
+                | Self::NoTunnel(_)
                 | Self::Headers(_)
                 | Self::Resolve(_)
                 | Self::Neighbour { .. }
@@ -482,7 +486,7 @@ impl TranslationError {
             Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
             Self::Labels => DropReason::TooManyLabels,
-            Self::PacketType => DropReason::NoEthernet,
+            Self::PacketType => DropReason::PacketType,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::devices::Devices;
 use base::DropReason;
 use base::coverage;
 use daemon::control;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use unixctl::{Call, Commands};
@@ -26,7 +27,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     commands.register_call("memory/show", "", 0..=0, move |call| control::memory_show(call, usage(&devices)));
 }
 
-/// Events that the switch counts under the names of Open vSwitch, drops aside: scripts read them before they occur.
+/// Events that the switch counts under the names of Open vSwitch: scripts read them before they occur. Some of its drops do not
+/// occur here.
 const EVENTS: &[&str] = &[
     "bridge_reconfigure",
     "conntrack_full",
@@ -39,6 +41,18 @@ const EVENTS: &[&str] = &[
     "conntrack_tcp_seq_chk_bypass",
     "conntrack_tcp_seq_chk_failed",
     "conntrack_zone_full",
+    "datapath_drop_hw_post_process",
+    "datapath_drop_hw_post_process_consumed",
+    "datapath_drop_invalid_tnl_port",
+    "datapath_drop_lock_error",
+    "datapath_drop_nsh_decap_error",
+    "datapath_drop_sample_error",
+    "datapath_drop_tunnel_push_error",
+    "datapath_drop_userspace_action_error",
+    "drop_action_bridge_not_found",
+    "drop_action_forwarding_disabled",
+    "drop_action_recirculation_conflict",
+    "drop_action_tunnel_output_no_ethernet",
     "flow_extract",
     "ipf_l3csum_checked",
     "ipf_l3csum_err",
@@ -89,18 +103,46 @@ fn count_packets(devices: &Devices) {
     count_drops(devices);
 }
 
-/// Drops under the names of Open vSwitch where it counts the same, and `datapath_drop_` with our reason otherwise.
+/// Brings in the drops. Reasons that Open vSwitch does not distinguish share its counter.
 fn count_drops(devices: &Devices) {
-    let drops: Vec<_> = devices.datapaths().iter().flat_map(|(_, dp)| dp.dpif.drops()).collect();
+    let datapaths = devices.datapaths();
+    let sum = |counts: Vec<(DropReason, u64)>, reason| -> u64 {
+        counts.into_iter().filter(|(r, _)| *r == reason).map(|(_, n)| n).sum()
+    };
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for reason in DropReason::ALL {
-        let total: u64 = drops.iter().filter(|(r, _)| r == reason).map(|(_, n)| n).sum();
-        coverage::set(drop_name(*reason), total);
+        let all: u64 = datapaths.iter().map(|(_, dp)| sum(dp.dpif.drops(), *reason)).sum();
+        let of_flows: u64 = datapaths.iter().map(|(_, dp)| sum(dp.dpif.flow_drops(), *reason)).sum();
+        *totals.entry(flow_drop_name(*reason)).or_default() += of_flows;
+        *totals.entry(drop_name(*reason)).or_default() += all.saturating_sub(of_flows);
+    }
+    totals.into_iter().for_each(|(name, total)| coverage::set(name, total));
+}
+
+/// The counter of packets that a flow drops for a reason.
+fn flow_drop_name(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::NoPort | DropReason::PortDown | DropReason::NoEthernet | DropReason::Fragment => {
+            drop_name(DropReason::Action)
+        }
+        DropReason::Recirculation => "drop_action_no_recirculation_context",
+        other => drop_name(other),
     }
 }
 
+/// The counter of packets that the datapath drops for a reason: that of Open vSwitch, or one of our own.
 fn drop_name(reason: DropReason) -> &'static str {
     match reason {
-        DropReason::Action => "drop_action_of_pipeline",
+        // Of these, only translations are the reason.
+        DropReason::Action
+        | DropReason::NoGroup
+        | DropReason::VlanMismatch
+        | DropReason::ReservedAddress
+        | DropReason::SamePort
+        | DropReason::TtlExpired
+        | DropReason::ProtectedPort
+        | DropReason::MirrorPort
+        | DropReason::PortBlocked => "drop_action_of_pipeline",
         DropReason::Malformed => "datapath_drop_rx_invalid_packet",
         DropReason::Truncated => "datapath_drop_truncated",
         DropReason::TooBig => "datapath_drop_too_big",
@@ -108,7 +150,6 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::PortDown => "datapath_drop_port_down",
         DropReason::OutputQueueFull => "datapath_drop_output_queue_full",
         DropReason::OutputError => "datapath_drop_output_error",
-        DropReason::UpcallQueueFull => "datapath_drop_upcall_error",
         DropReason::TranslationError => "datapath_drop_translation_error",
         DropReason::RecursionTooDeep => "drop_action_recursion_too_deep",
         DropReason::TooManyResubmits => "drop_action_too_many_resubmit",
@@ -116,25 +157,18 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::TooManyActions => "datapath_drop_too_many_actions",
         DropReason::NoBond => "datapath_drop_invalid_bond",
         DropReason::FlowRestore => "datapath_drop_flow_restore",
-        DropReason::NoGroup => "datapath_drop_no_group",
-        DropReason::VlanMismatch => "datapath_drop_vlan_mismatch",
-        DropReason::ReservedAddress => "datapath_drop_reserved_address",
-        DropReason::SamePort => "datapath_drop_same_port",
-        DropReason::TtlExpired => "datapath_drop_ttl_expired",
         DropReason::Recirculation => "datapath_drop_recirc_error",
         DropReason::Meter => "datapath_drop_meter",
         DropReason::Fragment => "datapath_drop_fragment",
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
+        DropReason::PacketType => "drop_action_unsupported_packet_type",
         DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
-        DropReason::ProtectedPort => "datapath_drop_protected_port",
-        DropReason::MirrorPort => "datapath_drop_mirror_port",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
         DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
         DropReason::NoProtocol => "datapath_drop_no_protocol",
-        DropReason::PortBlocked => "datapath_drop_port_blocked",
-        DropReason::TunnelHeader => "datapath_drop_tunnel_pop_error",
-        DropReason::TunnelChecksum => "datapath_drop_tunnel_checksum",
-        DropReason::NoTunnel => "datapath_drop_invalid_tnl_port",
+        DropReason::TunnelHeader | DropReason::TunnelChecksum => "datapath_drop_tunnel_pop_error",
+        // Open vSwitch translates each of these packets, which fails.
+        DropReason::UpcallQueueFull | DropReason::NoTunnel => "datapath_drop_upcall_error",
         DropReason::NoRoute => "drop_action_tunnel_routing_failed",
         DropReason::NoNeighbour => "drop_action_tunnel_neigh_cache_miss",
         DropReason::Congestion => "drop_action_congestion",

@@ -525,6 +525,7 @@ fn a_packet_of_no_tunnel_port_is_dropped() {
     assert_eq!((verdict.drop, verdict.actions.len()), (Some(DropReason::NoTunnel), 0));
     assert_eq!(read(&verdict), ["tun_id", "tun_src"]);
     assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    assert_eq!(verdict.effects, [Effect::NoTunnel(key.into())]);
 }
 
 #[test]
