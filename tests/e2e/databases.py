@@ -34,6 +34,8 @@ class DatabaseServer:
         self.remote = f"unix:{self.socket}"
         self.log = self.directory / "log"
         self.process = None
+        # What the server was started with besides.
+        self.words = ()
         self.environment = dict(
             os.environ,
             OVS_SYSLOG_METHOD="null",
@@ -46,6 +48,7 @@ class DatabaseServer:
             self.files.append(file)
 
     def start(self, *words):
+        self.words = words
         words = [
             self.programs / "ovsdb-server",
             *self.files,

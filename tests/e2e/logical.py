@@ -4,6 +4,8 @@ Host pNH is host H of switch N: 10.0.N.H, fd00:N::H and 00:00:00:00:0N:0H, on ch
 172.16.0.H, fd00:ee::H and 00:00:00:00:0e:0H.
 """
 
+import time
+
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
@@ -80,11 +82,16 @@ def introduce(each, host, address=OUTSIDE_ADDRESS, hardware=OUTSIDE_MAC):
     """A machine outside asks for the router's address, and the router learns that of the machine from its question."""
     request = Ether(src=mac(host), dst=BROADCAST) / ARP(hwsrc=mac(host), psrc=ip(host), pdst=address)
 
-    def answered():
-        return any(ARP in frame and frame[ARP].op == 2 and frame[ARP].psrc == address for frame in frames(each, host))
+    answered = lambda: any(ARP in frame and frame[ARP].op == 2 and frame[ARP].psrc == address for frame in frames(each, host))
 
-    each.receive(host, request)
-    until(answered, f"an answer for {address} at {host}")
+    def asked():
+        # The way to the outside may not be ready yet; ARP is compared without repetitions.
+        each.receive(host, request)
+        until(lambda: answered() or time.monotonic() > retry, "an answer or its time")
+        return answered()
+
+    retry = time.monotonic() + 2
+    until(asked, f"an answer for {address} at {host}", interval_s=0.5)
     assert frames(each, host)[-1][ARP].hwsrc == hardware
     until(lambda: any(known == ip(host) for _, known, _ in each.mac_bindings()), f"the router knows {host}")
     each.central.sync()

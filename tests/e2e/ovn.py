@@ -102,6 +102,10 @@ class Central:
     """The northbound and the southbound database on one server, and northd between them."""
 
     def __init__(self, programs, peers, directory, chassis):
+        # Whether all chassis had confirmed the last change.
+        self.synchronised = True
+        # Kills daemons between the steps of a scenario.
+        self.chaos = None
         # The chassis of the network by their names, also those that come later.
         self.chassis = chassis
         schemas = [peers.parent / f"usr/share/ovn/ovn-{which}.ovsschema" for which in ("nb", "sb")]
@@ -123,8 +127,12 @@ class Central:
         return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options)
 
     def nbctl(self, *words):
+        return self.chaos.change(words, self._nbctl) if self.chaos else self._nbctl(*words)
+
+    def _nbctl(self, *words):
+        self.synchronised = "--wait=hv" in words
         text = self.editor.run(*words).rstrip("\n")
-        if "--wait=hv" in words:
+        if self.synchronised:
             for each in self.chassis.values():
                 each.await_caches()
         return text
@@ -164,6 +172,8 @@ class Chassis:
         self.mac = f"aa:bb:cc:00:00:{number:02x}"
         self.switch = network.making.switch(start=False, maker=network.maker)
         self.vifs = {}
+        # Control commands whose effects a switch forgets when it ends.
+        self.configured = []
         environment = dict(self.switch.environment)
         environment |= {f"OVN_{what}DIR": str(self.switch.directory) for what in ("RUN", "LOG", "DB", "SYSCONF")}
         self.controller = Process(
@@ -197,6 +207,11 @@ class Chassis:
     def run_switch(self):
         self.switch.start_switch("--enable-dummy=system", "--disable-system")
 
+    def configure(self, *words):
+        """Runs a control command of the switch, also when a killed switch has started again."""
+        self.configured.append(words)
+        self.switch.command(*words)
+
     def address_underlay(self):
         """Gives the underlay bridge its address, which a switch forgets when it ends."""
         self.switch.command("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
@@ -221,6 +236,8 @@ class Chassis:
         until(lambda: shown().code == 0, lambda: f"br-phys: {shown()}")
         self.address_underlay()
         self.network.introduce_to(self)
+        for words in self.configured:
+            self.switch.command(*words)
 
     def add_vif(self, port, number=None):
         """Plugs a dummy device in for the logical port, which then is bound here."""
@@ -392,6 +409,8 @@ class Network:
         self.repeats = False
         # What scenarios have found besides, {title: value}.
         self.remarks = {}
+        # Kills daemons between the steps of a scenario.
+        self.chaos = None
         # The machines outside.
         self.externals = {}
         # The chassis that have a port of the underlay.
@@ -494,6 +513,10 @@ class Network:
         return self.central.sbctl(*words, **options)
 
     def receive(self, port, *frames):
+        if not self.central.synchronised:
+            self.central.sync()
+        if self.chaos:
+            self.chaos.packet()
         self.place(port).receive(port, *frames)
 
     def sent(self, port):

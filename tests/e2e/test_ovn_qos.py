@@ -113,7 +113,7 @@ def test_mirrors_over_tunnels(compared, kind):
         add_switches(each, numbers=(1,))
         each.add_external("v1", 0)
         for chassis in each.chassis.values():
-            chassis.switch.appctl("tnl/neigh/set", "br-phys", "192.168.0.101", "aa:bb:cc:00:01:01")
+            chassis.configure("tnl/neigh/set", "br-phys", "192.168.0.101", "aa:bb:cc:00:01:01")
         each.nbctl("mirror-add", "m1", kind, "7", "both", "192.168.0.101")
         for port in ("p11", "p12"):
             each.nbctl("--wait=hv", "lsp-attach-mirror", port, "m1")

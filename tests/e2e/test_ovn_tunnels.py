@@ -69,9 +69,9 @@ def test_several_encapsulation_addresses(compared):
     def scenario(each):
         for number, chassis in enumerate(each.chassis.values(), 1):
             one = chassis.switch
-            one.appctl("netdev-dummy/ip4addr", "br-phys", f"192.168.1.{number}/24")
-            one.appctl("ovs/route/add", f"192.168.1.{number}/24", "br-phys")
-            one.appctl("tnl/neigh/set", "br-phys", f"192.168.1.{3 - number}", f"aa:bb:cc:00:00:0{3 - number}")
+            chassis.configure("netdev-dummy/ip4addr", "br-phys", f"192.168.1.{number}/24")
+            chassis.configure("ovs/route/add", f"192.168.1.{number}/24", "br-phys")
+            chassis.configure("tnl/neigh/set", "br-phys", f"192.168.1.{3 - number}", f"aa:bb:cc:00:00:0{3 - number}")
             addresses = f"192.168.0.{number},192.168.1.{number}"
             one.vsctl("set", "Open_vSwitch", ".", f'external_ids:ovn-encap-ip="{addresses}"', f"external_ids:ovn-encap-ip-default=192.168.0.{number}")
         add_switches(each)

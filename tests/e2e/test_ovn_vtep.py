@@ -72,7 +72,7 @@ def attach(each, gateway):
     until(lambda: "10.0.1.2" in gateway.ctl("list-remote-macs", "ls0") or mac("p12") in gateway.ctl("list-remote-macs", "ls0"), "addresses")
     each.central.sync()
     for chassis in each.chassis.values():
-        chassis.switch.appctl("tnl/neigh/set", "br-phys", VTEP_ADDRESS, VTEP_MAC)
+        chassis.configure("tnl/neigh/set", "br-phys", VTEP_ADDRESS, VTEP_MAC)
 
 
 def tunnelled(frame):

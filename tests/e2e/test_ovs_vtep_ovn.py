@@ -38,7 +38,7 @@ class Gateway:
         host.add_uplink(f"options:stream=unix:{socket}")
         host.settle_underlay(1, 2)
         for chassis in self.network.chassis.values():
-            chassis.switch.appctl("tnl/neigh/set", "br-phys", address(VTEP), underlay_mac(VTEP))
+            chassis.configure("tnl/neigh/set", "br-phys", address(VTEP), underlay_mac(VTEP))
         host.emulator.start()
         self.controller.start()
         return self

@@ -1,0 +1,237 @@
+"""Scenarios of OVN on Flowstone's daemons, of which some are killed at random moments between the steps.
+
+Steps are the changes of the northbound database and the packets that hosts send. A daemon that is killed is started again. The
+scenario goes on at once behind a change, and before a packet when the network has converged: what is lost while a switch is away is
+lost with Open vSwitch, too. At the end the network shows what it shows without kills, but for what a restart takes along.
+
+FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place of the comparison; without it, a few of them that change
+from day to day run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
+"""
+
+import datetime
+import os
+import random
+import time
+import zlib
+
+from ovn import difference
+from waiting import until
+
+KILLS = 4
+# With kills behind a comparison: one scenario of so many, and fewer kills.
+ONE_OF, FEW_KILLS = 50, 2
+PAUSE_S = 0.3
+# Daemons by the names that the marker `spares` uses.
+KINDS = ("northd", "central", "switch", "database", "controller")
+# Titles of what a network shows that a restart changes: frames and connections of before, and what daemons warn of.
+LOST = ("frames", "connections", "complaints")
+
+
+def seeds():
+    """The seeds that the environment names, or None."""
+    text = os.environ.get("FLOWSTONE_OVN_CHAOS")
+    return None if text is None else [int(word) for word in text.split(",") if word not in ("", "0")]
+
+
+def sampled(name):
+    """Returns today's seed if it is the day of the test."""
+    seed = datetime.date.today().toordinal()
+    return seed if seeds() is None and zlib.crc32(f"{seed} {name}".encode()) % ONE_OF == 0 else None
+
+
+class Chaos:
+    """Counts the steps of a scenario, and kills a daemon at some of them."""
+
+    def __init__(self, each, kills=(), rng=None, spared=()):
+        self.each = each
+        self.kills = set(kills)
+        self.rng = rng
+        self.spared = spared
+        self.steps = 0
+        self.killed = []
+        self.busy = False
+        # What has to come back before the next packet: the state of a moment ago.
+        self.missing = None
+        each.chaos = each.central.chaos = self
+
+    def change(self, words, command):
+        """A change of the northbound database by ovn-nbctl. The kill comes between the commit and its effects."""
+        if not self._is_due():
+            return command(*words)
+        with self:
+            before = self._lasting()
+            waits = [word for word in words if str(word).startswith("--wait=")]
+            rest = [word for word in words if word not in waits]
+            text = "" if rest == ["sync"] else command(*rest)
+            time.sleep(self.rng.choice((0, self.rng.uniform(0, 0.1))))
+            if self._kill(f"behind {' '.join(map(str, words))[:80]}"):
+                self.missing = self.missing or before
+            if waits:
+                command(*waits, "sync")
+            return text
+
+    def packet(self):
+        """A host is about to send a packet."""
+        due = self._is_due()
+        if self.busy or not (due or self.missing):
+            return
+        with self:
+            if self.missing:
+                self._converge()
+                self.missing = None
+            if due and self._all_run():
+                self._quiet()
+                self._converge()
+                before = self._state()
+                if self._kill("before a packet"):
+                    self._converge()
+                    now = []
+                    same = lambda: now.append(self._state()) or now[-1] == before
+                    until(same, lambda: f"{self}: the network of before:\n{difference(now[-1], before)}", interval_s=0.2)
+
+    def __str__(self):
+        return f"kills of {'; '.join(self.killed)}"
+
+    def __enter__(self):
+        self.busy = True
+
+    def __exit__(self, *_):
+        self.busy = False
+
+    def _is_due(self):
+        if self.busy:
+            return False
+        self.steps += 1
+        return self.steps in self.kills
+
+    # Victims.
+
+    def _all_run(self):
+        """Returns false if the scenario has ended or paused a daemon itself: what works without it may not without a second one."""
+        central, chassis = self.each.central, self.each.chassis.values()
+        if not (central.server.process and central.northd.process and all(one.controller.process for one in chassis)):
+            return False
+        if not all(one.switch.runs() and one.switch.runs("ovsdb-server") for one in chassis):
+            return False
+        return "active" in central.northd.control_command("status")
+
+    def _kill(self, when):
+        """Kills a daemon and starts it again. Returns false if none may be killed now."""
+        if not self._all_run():
+            return False
+        victims = [("northd", None), ("central", None)]
+        for name, one in self.each.chassis.items():
+            victims += [("database", name), ("controller", name)]
+            # A switch takes connections along, and flows that packets have made.
+            if not self.each.connections(name) and not any("_timeout=" in flow for flow in one.flows()):
+                victims.append(("switch", name))
+        victims = [victim for victim in victims if victim[0] not in self.spared]
+        if not victims:
+            return False
+        # Each kind is as probable as another one.
+        kind = self.rng.choice(sorted({victim[0] for victim in victims}))
+        victim = self.rng.choice([victim for victim in victims if victim[0] == kind])
+        self.killed.append(f"{kind} of {victim[1] or 'the network'} at step {self.steps} {when}")
+        central, one = self.each.central, self.each.chassis.get(victim[1])
+        pause = lambda: time.sleep(self.rng.choice((0, self.rng.uniform(0, PAUSE_S))))
+        match kind:
+            case "northd":
+                central.northd.kill()
+                pause()
+                central.northd.start()
+            case "central":
+                central.server.kill()
+                pause()
+                central.server.start(*central.server.words)
+            case "switch":
+                one.switch.kill("ovs-vswitchd")
+                pause()
+                one.start_switch()
+            case "database":
+                one.switch.kill("ovsdb-server")
+                pause()
+                one.switch.start_database()
+            case "controller":
+                one.controller.kill()
+                pause()
+                one.controller.start()
+        return True
+
+    # Convergence.
+
+    def _quiet(self):
+        """Waits a moment until no frame is on its way any more."""
+        ports = [*self.each.places, *self.each.externals]
+        counts = lambda: [len(self.each.sent(port)) for port in ports]
+        last, since, end = counts(), time.monotonic(), time.monotonic() + 3
+        while time.monotonic() < min(since + 0.2, end):
+            time.sleep(0.05)
+            if (now := counts()) != last:
+                last, since = now, time.monotonic()
+
+    def _converge(self):
+        """Waits until all daemons have found each other, and what was there before a kill is there again."""
+        for one in self.each.chassis.values():
+            one.await_cable()
+            # The switch follows its database.
+            one.switch.vsctl("set", "Open_vSwitch", ".", f"external_ids:chaos={self.steps}")
+        self.each.central.sync()
+        if self.missing:
+            lost = lambda: {key: value for key, value in self.missing.items() if self._lasting().get(key, value) != value}
+            until(lambda: not lost(), lambda: f"{self}: what was there before: {lost()}, not {self._lasting()}", interval_s=0.2)
+            self.each.central.sync()
+
+    def _lasting(self):
+        """The ports that are up, and the BFD sessions of tunnels: what comes back behind a kill, whatever the scenario changes meanwhile."""
+        found = {}
+        if not self._all_run():
+            return found
+        for port, (_, _, up, _) in self.each.bindings().items():
+            if up == "true":
+                found[f"port {port}"] = up
+        for name, one in self.each.chassis.items():
+            for row in one.switch.rows(Interface=("name", "bfd_status"))["Interface"]:
+                if dict(row["bfd_status"][1]).get("state") == "up":
+                    found[f"BFD of {row['name']} at {name}"] = "up"
+        return found
+
+    def _state(self):
+        """What packets depend on."""
+        found = {"bindings": self.each.bindings(), "lasting": self._lasting()}
+        for name, one in self.each.chassis.items():
+            found[f"flows of {name}"] = one.flows()
+        return found
+
+
+def lasting(shown):
+    """What a network shows without all that a restart changes."""
+    found = {title: value for title, value in shown.items() if not title.startswith(LOST)}
+    for title, value in found.items():
+        if title.startswith("flows"):
+            # Flows that packets make.
+            found[title] = [flow for flow in value if "_timeout=" not in flow]
+    return found
+
+
+def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS, spared=()):
+    """Runs a scenario of so many steps with kills, and compares what it shows with what it shows undisturbed."""
+    rng = random.Random(seed)
+    each = make()
+    chaos = Chaos(each, rng.sample(range(1, steps + 1), min(kills, steps)), rng, spared)
+    try:
+        with chaos:
+            each.start(**settings)
+        scenario(each)
+        with chaos:
+            chaos._converge()
+            each.ends_daemons = True
+            wanted, now = lasting(undisturbed), []
+            same = lambda: now.append(lasting(each.shown())) or not difference(now[-1], wanted)
+            until(same, lambda: f"the network without kills:\n{difference(now[-1], wanted)}", interval_s=0.5)
+    except BaseException as error:
+        error.add_note(f"seed {seed}: {chaos}")
+        if os.environ.get("HOLD"):
+            open("/tmp/chaosprof/hold", "w").write(str({n: str(c.switch.directory) for n, c in each.chassis.items()}))
+            time.sleep(float(os.environ["HOLD"]))
+        raise
+    print(f"seed {seed}: {chaos}")
