@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import subprocess
+import time
 
 import jsonrpc
 import pcap
@@ -22,6 +23,8 @@ CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
 
+# What switches may take to apply a change of flows to those that they have cached.
+CACHES_S = 0.05
 TUNNELS = ("geneve", "vxlan")
 # UDP destination ports of Geneve and VXLAN.
 TUNNEL_PORTS = (b"\x17\xc1", b"\x12\xb5")
@@ -101,13 +104,12 @@ class Editor:
 class Central:
     """The northbound and the southbound database on one server, and northd between them."""
 
-    def __init__(self, programs, peers, directory, chassis):
-        # Whether all chassis had confirmed the last change.
+    def __init__(self, programs, peers, directory):
+        # Whether all chassis had confirmed the last change, and when that was.
         self.synchronised = True
+        self.changed_s = 0.0
         # Kills daemons between the steps of a scenario.
         self.chaos = None
-        # The chassis of the network by their names, also those that come later.
-        self.chassis = chassis
         schemas = [peers.parent / f"usr/share/ovn/ovn-{which}.ovsschema" for which in ("nb", "sb")]
         assert (peers / "ovn-northd").exists(), f"no ovn-northd in {peers}: run tests/peers/unpack.sh DIR ovn first"
         self.server = DatabaseServer(programs, peers, directory, schemas)
@@ -132,10 +134,14 @@ class Central:
     def _nbctl(self, *words):
         self.synchronised = "--wait=hv" in words
         text = self.editor.run(*words).rstrip("\n")
-        if self.synchronised:
-            for each in self.chassis.values():
-                each.await_caches()
+        self.changed_s = time.monotonic()
         return text
+
+    def await_chassis(self):
+        """Waits until all chassis have the last change, and their switches no cached flow of before: these go a moment later."""
+        if not self.synchronised:
+            self.sync()
+        time.sleep(max(0, self.changed_s + CACHES_S - time.monotonic()))
 
     def sbctl(self, *words, **options):
         return self.run("ovn-sbctl", *words, **options).out.rstrip("\n")
@@ -216,14 +222,6 @@ class Chassis:
         """Gives the underlay bridge its address, which a switch forgets when it ends."""
         self.switch.command("netdev-dummy/ip4addr", "br-phys", f"{self.address}/24")
         self.switch.command("ovs/route/add", f"{self.address}/24", "br-phys")
-
-    def await_caches(self):
-        """Waits until no cached flow of the datapath is older than the flows: a controller does not when it confirms a change."""
-        try:
-            self.switch.command("revalidator/wait")
-        except (jsonrpc.RequestError, OSError):
-            # A scenario may have ended the switch.
-            assert not self.switch.runs()
 
     def await_cable(self):
         until(lambda: "connected" in self.switch.command("netdev-dummy/conn-state", "uplink").split(), f"the cable of {self.name}")
@@ -416,7 +414,7 @@ class Network:
         # The chassis that have a port of the underlay.
         self.cabled = set()
         directory = making.tmp_path_factory.mktemp("central")
-        self.central = Central(maker or making.programs, making.peers, directory, self.chassis)
+        self.central = Central(maker or making.programs, making.peers, directory)
         # From where on the log of the underlay, which earlier networks have used, is this network's.
         self.underlay, self.underlay_begins = making.underlays.take(maker)
 
@@ -513,8 +511,7 @@ class Network:
         return self.central.sbctl(*words, **options)
 
     def receive(self, port, *frames):
-        if not self.central.synchronised:
-            self.central.sync()
+        self.central.await_chassis()
         if self.chaos:
             self.chaos.packet()
         self.place(port).receive(port, *frames)

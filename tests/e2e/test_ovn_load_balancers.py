@@ -345,8 +345,9 @@ def test_health_checks_of_udp(compared):
     def scenario(each):
         add_switches(each)
         balance(each, f"{VIP}:80", f"{ip('p12')}:80", options=[f"ip_port_mappings:{ip('p12')}=p12:10.0.1.253"])
+        # The backend is online again when the check behind the refused one is over.
         health = ["--", "--id=@h", "create", "Load_Balancer_Health_Check", f'vip="{VIP}:80"']
-        health += ["options:interval=1", "options:timeout=1", "options:success_count=1", "options:failure_count=1"]
+        health += ["options:interval=4", "options:timeout=1", "options:success_count=1", "options:failure_count=1"]
         each.nbctl(*health, "--", "add", "Load_Balancer", "lb", "health_check", "@h")
         status = lambda: each.sbctl("--bare", "--columns=status", "list", "Service_Monitor")
         until(lambda: status() == "online", lambda: f"online: {status()}")
