@@ -14,7 +14,7 @@ import random
 import time
 import zlib
 
-from ovn import difference
+from shown import difference
 from waiting import until
 
 KILLS = 4
@@ -229,9 +229,7 @@ def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS, spared=
             same = lambda: now.append(lasting(each.shown())) or not difference(now[-1], wanted)
             until(same, lambda: f"the network without kills:\n{difference(now[-1], wanted)}", interval_s=0.5)
     except BaseException as error:
-        error.add_note(f"seed {seed}: {chaos}")
-        if os.environ.get("HOLD"):
-            open("/tmp/chaosprof/hold", "w").write(str({n: str(c.switch.directory) for n, c in each.chassis.items()}))
-            time.sleep(float(os.environ["HOLD"]))
+        logs = {name: str(one.switch.directory) for name, one in each.chassis.items()} | {"central": str(each.central.server.directory)}
+        error.add_note(f"seed {seed}: {chaos}; logs in {logs}")
         raise
     print(f"seed {seed}: {chaos}")

@@ -13,7 +13,8 @@ import pytest
 
 import chaos
 from hosts import Host, Namespace
-from ovn import Network, Underlays, difference
+from ovn import Network, Underlays
+from shown import difference
 from switch import TOP, Switch
 
 

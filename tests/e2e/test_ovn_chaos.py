@@ -9,8 +9,9 @@ import time
 
 import pytest
 from logical import arrives, ip, mac, packet, routed, send
-from ovn import Network, difference
+from ovn import Network
 from scapy.layers.inet import IP, UDP
+from shown import difference
 from waiting import until
 
 SEEDS = [int(seed) for seed in os.environ.get("FLOWSTONE_CHAOS_SEEDS", "1,2,3").split(",")]

@@ -7,7 +7,8 @@ from scapy.layers.l2 import Ether
 
 from databases import DatabaseServer
 from logical import add_switches, ip6, join, packet, routed
-from ovn import Process, difference
+from ovn import Process
+from shown import difference
 from waiting import until
 
 

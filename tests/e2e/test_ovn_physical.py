@@ -6,8 +6,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
 from logical import BROADCAST, add_outside, add_switches, introduce, ip, join, mac, packet, routed, send
-from ovn import hexes
 from physical import add_physical_port, map_networks
+from shown import hexes
 from waiting import until
 
 OUTSIDE = "00:00:00:00:0e:01"

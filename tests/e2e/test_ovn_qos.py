@@ -4,8 +4,8 @@ import pytest
 from scapy.layers.inet import IP, UDP
 
 from logical import add_switches, packet, send
-from ovn import hexes
 from physical import add_physical_port, local_rows, map_networks
+from shown import hexes
 from waiting import until
 
 
