@@ -171,10 +171,12 @@ class Chaos:
 
     def _converge(self):
         """Waits until all daemons have found each other, and what was there before a kill is there again."""
-        for one in self.each.chassis.values():
+        for name, one in self.each.chassis.items():
             one.await_cable()
             # The switch follows its database.
             one.switch.vsctl("set", "Open_vSwitch", ".", f"external_ids:chaos={self.steps}")
+            # A controller may confirm a change before it gives a switch that has started again its flows, all of them in one bundle.
+            until(lambda one=one: len(one.switch.flows("br-int")) > 1, lambda name=name: f"{self}: flows of {name}", interval_s=0.2)
         self.each.central.sync()
         if self.missing:
             lost = lambda: {key: value for key, value in self.missing.items() if self._lasting().get(key, value) != value}
