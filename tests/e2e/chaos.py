@@ -147,6 +147,7 @@ class Chaos:
                 one.switch.kill("ovs-vswitchd")
                 pause()
                 one.start_switch()
+                self._release(one)
             case "database":
                 one.switch.kill("ovsdb-server")
                 pause()
@@ -157,7 +158,19 @@ class Chaos:
                 one.controller.start()
         return True
 
+    def _release(self, one):
+        """Has a switch forward that waits for its flows, when it has them. ovn-controller has it wait as soon as tunnels have BFD, and
+        leaves it to the one that starts a switch to end that, as ovs-ctl does; otherwise chassis with Open vSwitch stay silent, too."""
+        (row,) = one.switch.rows(Open_vSwitch=("other_config",))["Open_vSwitch"]
+        if dict(row["other_config"][1]).get("flow-restore-wait") == "true":
+            self._await_flows(one)
+            one.switch.vsctl("remove", "Open_vSwitch", ".", "other_config", "flow-restore-wait")
+
     # Convergence.
+
+    def _await_flows(self, one):
+        """A controller may confirm a change before it gives a switch that has started again its flows, all of them in one bundle."""
+        until(lambda: len(one.switch.flows("br-int")) > 1, lambda: f"{self}: flows of {one.name}", interval_s=0.2)
 
     def _quiet(self):
         """Waits a moment until no frame is on its way any more."""
@@ -171,12 +184,11 @@ class Chaos:
 
     def _converge(self):
         """Waits until all daemons have found each other, and what was there before a kill is there again."""
-        for name, one in self.each.chassis.items():
+        for one in self.each.chassis.values():
             one.await_cable()
             # The switch follows its database.
             one.switch.vsctl("set", "Open_vSwitch", ".", f"external_ids:chaos={self.steps}")
-            # A controller may confirm a change before it gives a switch that has started again its flows, all of them in one bundle.
-            until(lambda one=one: len(one.switch.flows("br-int")) > 1, lambda name=name: f"{self}: flows of {name}", interval_s=0.2)
+            self._await_flows(one)
         self.each.central.sync()
         if self.missing:
             lost = lambda: {key: value for key, value in self.missing.items() if self._lasting().get(key, value) != value}
