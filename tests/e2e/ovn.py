@@ -83,20 +83,32 @@ class Editor:
         self.server = server
         self.program = peers / "ovn-nbctl"
         self.control = server.directory / "nbctl.ctl"
+        # The server's process when this one started.
+        self.process = None
 
     def start(self):
         words = [f"--db={self.server.remote}", f"--unixctl={self.control}", "--detach", f"--log-file={self.server.directory / 'nbctl.log'}"]
         run([self.program, *words], env=self.server.environment)
+        self.process = self.server.process
 
     def run(self, *words):
+        # It may crash at a command that comes before it has seen that the server is a new one.
+        if self.server.process not in (None, self.process):
+            self.stop()
+            self.start()
         try:
             return jsonrpc.control(self.control, "run", "--timeout=60", *words)
         except jsonrpc.RequestError as error:
             raise AssertionError(f"ovn-nbctl: {error}") from error
 
     def stop(self):
-        if self.control.exists():
+        if not self.control.exists():
+            return
+        try:
             jsonrpc.control(self.control, "exit")
+            until(lambda: not self.control.exists(), "the end of ovn-nbctl")
+        except jsonrpc.RequestError:
+            self.control.unlink(missing_ok=True)
 
 
 class Central:
