@@ -409,28 +409,123 @@ def test_a_second_emulator_waits(making, vteps):
     second.stop()
 
 
-def test_unsupported_configuration_is_logged(vteps):
+def logical_row(one):
+    return one.vtep("--bare", "--columns=_uuid", "find", "Logical_Switch", "name=ls0")
+
+
+def keyed(number, key):
+    """Words of vtep-ctl that add the locator @l of an endpoint, with a tunnel key of its own."""
+    locator = ["encapsulation_type=vxlan_over_ipv4", f"dst_ip={address(number)}", f"tunnel_key={key}"]
+    return ["--id=@l", "create", "Physical_Locator", *locator]
+
+
+def faults(one):
+    """The faults of the switch, and those of its ports by name."""
+    found = one.tables("hardware_vtep", "Physical_Switch", "Physical_Port")
+    texts = lambda value: sorted([value] if isinstance(value, str) else value[1])
+    [switch] = [texts(row["switch_fault_status"]) for row in found["Physical_Switch"].values()]
+    return switch, {row["name"]: texts(row["port_fault_status"]) for row in found["Physical_Port"].values()}
+
+
+def reports(one, switch, ports):
+    """Waits until these are all faults."""
+    expected = (switch, {"p1": [], "p2": [], **ports})
+    until(lambda: faults(one) == expected, lambda: f"faults {expected}, not {faults(one)}; {one.emulator.log()[-1500:]}")
+
+
+def test_unsupported_configuration_is_reported(vteps):
     made, one = start_single(vteps)
-    one.vtep("add-mcast-remote", "ls0", "01:00:5e:00:00:05", address(9))
     one.vtep("add-ucast-remote", "ls0", MAC3, "fd00::1", "--", "add-ucast-remote", "ls0", "nonsense", address(9))
-    keyed = ["--id=@l", "create", "Physical_Locator", "encapsulation_type=vxlan_over_ipv4", f"dst_ip={address(8)}"]
-    keyed += ["tunnel_key=7"]
-    logical = one.vtep("--bare", "--columns=_uuid", "list", "Logical_Switch")
-    one.vtep(*keyed, "--", "create", "Ucast_Macs_Remote", f'MAC="{FAR}"', f"logical_switch={logical}", "locator=@l")
+    one.vtep("add-mcast-remote", "ls0", MAC3, address(9))
     one.vtep("add-lr", "lr0")
     one.vtep("--id=@e", "create", "ACL_entry", "sequence=1", "direction=ingress", "action=deny", "--",
              "--id=@a", "create", "ACL", "acl_name=a", "acl_entries=@e", "--", "set", "Physical_Port", "p1", "acl_bindings:0=@a")  # fmt: skip
     for line in (
-        "logical switch ls0: remote address 01:00:5e:00:00:05: of multicast addresses, only unknown-dst is supported",
         f'logical switch ls0: remote address {MAC3}: locator "fd00::1": not an IPv4 address',
         "logical switch ls0: remote address nonsense is not a unicast address",
-        f'logical switch ls0: remote address {FAR}: locator "{address(8)}": a tunnel key of its own is not supported',
+        f"logical switch ls0: remote address {MAC3} is not a multicast address",
         "logical router lr0 is not supported",
         "physical port p1: access control lists are not supported",
     ):
         until(lambda line=line: one.emulator.log().count(line) == 1, lambda line=line: f"{line} in {one.emulator.log()}")
+    reports(one, ["unspecified_fault"], {"p1": ["invalid_ACL_binding"]})
     # The rest is in effect.
     made.goes(lambda frame: one.receive("p1", frame), Ether(src=MAC1, dst=ALL), "h1.p2")
+    # Faults go with their reasons.
+    one.vtep("clear-remote-macs", "ls0", "--", "clear", "Physical_Port", "p1", "acl_bindings")
+    reports(one, [], {})
+    one.vtep("set", "Logical_Router", "lr0", f'switch_binding:"10.0.0.1/24"={logical_row(one)}')
+    reports(one, ["lr_support_fault"], {})
+    one.vtep("del-lr", "lr0")
+    one.vtep("clear", "Logical_Switch", "ls0", "tunnel_key", "--", "add-ucast-remote", "ls0", MAC3, address(9))
+    reports(one, ["unspecified_fault"], {})
+    one.vtep("set", "Logical_Switch", "ls0", f"tunnel_key={KEY}")
+    reports(one, [], {})
+
+
+def test_failures_of_the_switch_are_reported(vteps):
+    made, one = start_single(vteps)
+    vsctl = one.switch.vsctl
+    reports(one, [], {})
+    # A tunnel that another bridge has already.
+    options = [f"options:remote_ip={address(9)}", f"options:key={KEY}"]
+    vsctl("add-br", "other", "--", "add-port", "other", "t9", "--", "set", "interface", "t9", "type=vxlan", *options)
+    one.vtep("add-ucast-remote", "ls0", MAC3, address(9))
+    reports(one, ["tunnel_exhaustion"], {})
+    vsctl("del-br", "other")
+    reports(one, [], {})
+    # A patch port whose name another bridge has.
+    one.vtep("unbind-ls", NAME, "p2", "7")
+    shows(one, lambda shown: len(shown["bridges"]["ls0"][2]) == 3, "one binding")
+    vsctl("add-br", "other", "--", "add-port", "other", "0007-p2-l", "--", "set", "interface", "0007-p2-l", "type=dummy")
+    one.vtep("bind-ls", NAME, "p2", "7", "ls0")
+    reports(one, [], {"p2": ["invalid_vlan_map"]})
+    vsctl("del-br", "other")
+    reports(one, [], {})
+    # A flow table without room. Learned addresses and the flows of the emulator itself fit.
+    bridge = vsctl("--bare", "--columns=name", "find", "Bridge", "external_ids:logical_switch_name=ls0")
+    vsctl("--", "--id=@t", "create", "Flow_Table", "flow_limit=4", "--", "set", "Bridge", bridge, "flow_tables:1=@t")
+    for number in range(1, 6):
+        one.vtep("add-ucast-remote", "ls0", f"02:00:00:00:08:0{number}", address(9))
+    reports(one, ["mac_table_exhaustion"], {})
+    vsctl("clear", "Bridge", bridge, "flow_tables")
+    reports(one, [], {})
+
+
+def test_multicast_addresses_have_endpoints_of_their_own(vteps):
+    made, one = start_single(vteps)
+    first = lambda frame: one.receive("p1", frame)
+    group, other = "01:00:5e:00:00:05", "01:00:5e:00:00:06"
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(9))
+    one.vtep("add-mcast-remote", "ls0", group, address(8), "--", "add-mcast-remote", "ls0", group, address(9))
+    made.goes(first, Ether(src=MAC1, dst=group), "h1.p2", f"{address(8)}/{KEY}")
+    made.goes(first, Ether(src=MAC1, dst=other), "h1.p2", f"{address(9)}/{KEY}")
+    one.vtep("set-replication-mode", "ls0", "source_node")
+    made.goes(first, Ether(src=MAC1, dst=group), "h1.p2", f"{address(8)}/{KEY}", f"{address(9)}/{KEY}")
+    made.goes(lambda frame: one.receive_tunnelled(8, KEY, frame), Ether(src=FAR, dst=group), "h1.p1", "h1.p2")
+    one.vtep("del-mcast-remote", "ls0", group, address(9))
+    made.goes(first, Ether(src=MAC1, dst=group), "h1.p2", f"{address(8)}/{KEY}")
+    one.vtep("del-mcast-remote", "ls0", group, address(8))
+    made.goes(first, Ether(src=MAC1, dst=group), "h1.p2", f"{address(9)}/{KEY}")
+    reports(one, [], {})
+
+
+def test_locators_have_keys_of_their_own(vteps):
+    made, one = start_single(vteps)
+    first = lambda frame: one.receive("p1", frame)
+    one.vtep("add-mcast-remote", "ls0", "unknown-dst", address(8))
+    logical = f"logical_switch={logical_row(one)}"
+    one.vtep(*keyed(8, 7), "--", "create", "Ucast_Macs_Remote", f'MAC="{FAR}"', logical, "locator=@l")
+    made.goes(first, Ether(src=MAC1, dst=FAR), f"{address(8)}/7")
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2", f"{address(8)}/{KEY}")
+    for key in (7, KEY):
+        made.goes(lambda frame, key=key: one.receive_tunnelled(8, key, frame), Ether(src=FAR, dst=ALL), "h1.p1", "h1.p2")
+    # One session of BFD for the endpoint, and no key for the others.
+    shows(one, lambda shown: [tunnel[1] for tunnel in shown["rows"]["tunnels"]] == [address(8)], "one tunnel")
+    one.vtep("clear", "Logical_Switch", "ls0", "tunnel_key")
+    made.goes(first, Ether(src=MAC1, dst=ALL), "h1.p2")
+    made.goes(first, Ether(src=MAC1, dst=FAR), f"{address(8)}/7")
+    reports(one, ["unspecified_fault"], {})
 
 
 def test_a_switch_that_cannot_be_emulated(vteps):

@@ -57,6 +57,8 @@ pub(crate) enum VtepChange {
     RemoveTunnel(Ipv4Addr),
     SetCounters(Binding, Counters),
     RemoveCounters(Binding),
+    SetFaults(BTreeSet<String>),
+    SetPortFaults(String, BTreeSet<String>),
     RemoveStray(Stray),
 }
 
@@ -100,11 +102,19 @@ impl fmt::Display for VtepChange {
             Self::RemoveTunnel(remote) => write!(f, "removing the tunnel to {remote}"),
             Self::SetCounters(binding, _) => write!(f, "setting the statistics of binding {binding}"),
             Self::RemoveCounters(binding) => write!(f, "removing the statistics of binding {binding}"),
+            Self::SetFaults(faults) => write!(f, "setting the faults of the switch to {}", list(faults)),
+            Self::SetPortFaults(port, faults) => write!(f, "setting the faults of port {port} to {}", list(faults)),
             Self::RemoveStray(Stray::Unicast(row)) => write!(f, "removing row {row} of Ucast_Macs_Local"),
             Self::RemoveStray(Stray::Multicast(row)) => write!(f, "removing row {row} of Mcast_Macs_Local"),
             Self::RemoveStray(Stray::Tunnel(row)) => write!(f, "removing tunnel {row}"),
         }
     }
+}
+
+/// The elements, for the log.
+fn list(faults: &BTreeSet<String>) -> String {
+    let names: Vec<&str> = faults.iter().map(String::as_str).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// The changes of bridges and ports; `present` may have bridges without a role, which stay. Ports and bridges are
@@ -173,6 +183,17 @@ pub(crate) fn of_report(present: &Report, wanted: &Report) -> Vec<VtepChange> {
     for (remote, tunnel) in &wanted.tunnels {
         if present.tunnels.get(remote) != Some(tunnel) {
             changes.push(VtepChange::SetTunnel(*remote, tunnel.clone()));
+        }
+    }
+    if present.faults != wanted.faults {
+        changes.push(VtepChange::SetFaults(wanted.faults.clone()));
+    }
+    // The faults of a port go with it.
+    for port in &wanted.ports {
+        let (was, is) = (present.port_faults.get(port), wanted.port_faults.get(port));
+        let was = was.filter(|_| present.ports.contains(port));
+        if was != is {
+            changes.push(VtepChange::SetPortFaults(port.clone(), is.cloned().unwrap_or_default()));
         }
     }
     for (binding, counters) in &wanted.counters {

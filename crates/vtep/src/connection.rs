@@ -51,6 +51,13 @@ pub(crate) enum FlowError {
     Refused(String),
 }
 
+impl FlowError {
+    /// Returns true if the switch refused a flow for which it has no room.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Refused(name) if name.starts_with("OFPFMFC_") && name.ends_with("_FULL"))
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 use crate::changes::{SwitchChange, VtepChange, of_report, of_switch};
 use crate::flow_table::FlowTable;
 use crate::hardware_vtep::{self, Unusable};
-use crate::model::{Learned, Problem, Role, Switch};
+use crate::model::{Fault, Learned, Problem, Role, Switch};
 use crate::open_vswitch;
 use crate::options::Options;
 use crate::plan::{Plan, plan};
@@ -128,7 +128,7 @@ impl Emulator {
                 () = self.changed() => Poll::Later,
                 _ = tick.tick() => Poll::Now,
             };
-            let problem = self.step(poll).await.err().map(|unusable| Problem(unusable.to_string()));
+            let problem = self.step(poll).await.err().map(|unusable| Problem::unreported(unusable.to_string()));
             if let Some(problem) = problem {
                 self.log_problems(BTreeSet::from([problem]));
             }
@@ -143,7 +143,7 @@ impl Emulator {
         }
         if !self.switch.has_lock() {
             let text = "another ovs-vtep is running on this switch; waiting until it ends";
-            self.log_problems(BTreeSet::from([Problem(text.to_owned())]));
+            self.log_problems(BTreeSet::from([Problem::unreported(text.to_owned())]));
             return Ok(());
         }
         let contents = hardware_vtep::read(self.vtep.replica(), &self.name)?;
@@ -156,7 +156,8 @@ impl Emulator {
         problems.extend(plan_now.problems.iter().cloned());
         self.change_switch(&of_switch(&switch.bridges, &plan_now.bridges)).await;
         self.change_flows(&plan_now, &switch, poll, &mut problems).await;
-        let plan_now = plan(&contents.vtep, &switch, &self.learned);
+        let mut plan_now = plan(&contents.vtep, &switch, &self.learned);
+        plan_now.report.add_faults(&problems);
         self.change_vtep(contents.vtep.tunnel_ip, &of_report(&contents.report, &plan_now.report)).await;
         self.log_problems(problems);
         Ok(())
@@ -215,7 +216,8 @@ impl Emulator {
             }
             match outcome {
                 Err(error) if table.is_overdue(&error) => {
-                    problems.insert(Problem(format!("{}: {error}", table.socket().display())));
+                    let fault = if error.is_full() { Fault::MAC_TABLE } else { Fault::SWITCH };
+                    problems.insert(Problem { text: format!("{}: {error}", table.socket().display()), fault });
                 }
                 _ => {}
             }

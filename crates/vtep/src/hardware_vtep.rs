@@ -32,11 +32,11 @@ pub(crate) enum Unusable {
 /// The columns to replicate.
 pub(crate) fn wanted() -> Wanted {
     Wanted::from(&columns! {
-        physical_switch { NAME, DESCRIPTION, TUNNEL_IPS, PORTS, TUNNELS }
-        physical_port { NAME, VLAN_BINDINGS, VLAN_STATS, ACL_BINDINGS }
+        physical_switch { NAME, DESCRIPTION, TUNNEL_IPS, PORTS, TUNNELS, SWITCH_FAULT_STATUS }
+        physical_port { NAME, VLAN_BINDINGS, VLAN_STATS, ACL_BINDINGS, PORT_FAULT_STATUS }
         logical_binding_stats { PACKETS_FROM_LOCAL, BYTES_FROM_LOCAL, PACKETS_TO_LOCAL, BYTES_TO_LOCAL }
         logical_switch { NAME, TUNNEL_KEY, REPLICATION_MODE }
-        logical_router { NAME }
+        logical_router { NAME, SWITCH_BINDING }
         ucast_macs_local { MAC, LOCATOR, LOGICAL_SWITCH }
         ucast_macs_remote { MAC, LOCATOR, LOGICAL_SWITCH }
         mcast_macs_local { MAC, LOCATOR_SET, LOGICAL_SWITCH }

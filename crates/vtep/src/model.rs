@@ -41,6 +41,21 @@ impl fmt::Display for Binding {
     }
 }
 
+/// A tunnel endpoint of remote addresses, a row of Physical_Locator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Locator {
+    pub(crate) ip: Ipv4Addr,
+    /// The VXLAN network identifier of frames to and from there, if the logical switch has none for all of them.
+    pub(crate) key: Option<u32>,
+}
+
+/// The end of a tunnel and its VXLAN network identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Endpoint {
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) key: u32,
+}
+
 /// The receivers of a frame to several or unknown destinations (Logical_Switch:`replication_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Replication {
@@ -54,13 +69,27 @@ pub(crate) enum Replication {
 /// What the controller configures of a logical switch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct LogicalSwitch {
-    /// Its VXLAN network identifier; without it there are no tunnels.
+    /// Its VXLAN network identifier. Without it there are tunnels only to locators that have one.
     pub(crate) tunnel_key: Option<u32>,
     pub(crate) replication: Replication,
     /// The tunnel endpoints of remote addresses.
-    pub(crate) unicast: BTreeMap<MacAddr, Ipv4Addr>,
-    /// The tunnel endpoints of unknown destinations.
-    pub(crate) unknown: BTreeSet<Ipv4Addr>,
+    pub(crate) unicast: BTreeMap<MacAddr, Locator>,
+    /// The tunnel endpoints of multicast addresses.
+    pub(crate) groups: BTreeMap<MacAddr, BTreeSet<Locator>>,
+    /// The tunnel endpoints of all other destinations.
+    pub(crate) unknown: BTreeSet<Locator>,
+}
+
+impl LogicalSwitch {
+    /// All tunnel endpoints.
+    pub(crate) fn locators(&self) -> impl Iterator<Item = &Locator> {
+        self.unicast.values().chain(self.groups.values().flatten()).chain(&self.unknown)
+    }
+
+    /// The end of the tunnel to a locator; `None` if there is no key for it.
+    pub(crate) fn endpoint(&self, locator: Locator) -> Option<Endpoint> {
+        Some(Endpoint { ip: locator.ip, key: locator.key.or(self.tunnel_key)? })
+    }
 }
 
 /// What the controller configures of BFD on a tunnel.
@@ -128,7 +157,27 @@ pub(crate) struct Report {
     /// By remote tunnel endpoint.
     pub(crate) tunnels: BTreeMap<Ipv4Addr, TunnelReport>,
     pub(crate) counters: BTreeMap<Binding, Counters>,
+    /// Physical_Switch:`switch_fault_status`.
+    pub(crate) faults: BTreeSet<String>,
+    /// Physical_Port:`port_fault_status` of ports with faults.
+    pub(crate) port_faults: BTreeMap<String, BTreeSet<String>>,
     pub(crate) strays: BTreeSet<Stray>,
+}
+
+impl Report {
+    /// Adds the faults of problems, those of ports for ports that are reported.
+    pub(crate) fn add_faults(&mut self, problems: &BTreeSet<Problem>) {
+        for problem in problems {
+            match &problem.fault {
+                Fault::Unreported => {}
+                Fault::Switch(fault) => drop(self.faults.insert((*fault).to_owned())),
+                Fault::Port(port, fault) if self.ports.contains(port) => {
+                    self.port_faults.entry(port.clone()).or_default().insert((*fault).to_owned());
+                }
+                Fault::Port(..) => {}
+            }
+        }
+    }
 }
 
 /// The part that a bridge plays for the emulator.
@@ -173,8 +222,8 @@ impl Port {
     }
 
     /// The tunnel of a logical switch.
-    pub(crate) fn tunnel(remote: Ipv4Addr, key: u32) -> Self {
-        let options = [("remote_ip".to_owned(), remote.to_string()), ("key".to_owned(), key.to_string())];
+    pub(crate) fn tunnel(to: Endpoint) -> Self {
+        let options = [("remote_ip".to_owned(), to.ip.to_string()), ("key".to_owned(), to.key.to_string())];
         Self { kind: "vxlan".to_owned(), options: options.into(), bfd: Pairs::new() }
     }
 
@@ -186,6 +235,11 @@ impl Port {
     /// The remote endpoint of a tunnel.
     pub(crate) fn remote(&self) -> Option<Ipv4Addr> {
         if self.kind == "vxlan" { self.options.get("remote_ip")?.parse().ok() } else { None }
+    }
+
+    /// The remote endpoint of a logical switch's tunnel.
+    pub(crate) fn endpoint(&self) -> Option<Endpoint> {
+        Some(Endpoint { ip: self.remote()?, key: self.options.get("key")?.parse().ok()? })
     }
 
     /// Returns true if this is the patch port `name` of a binding, at the side of the physical switch.
@@ -237,13 +291,60 @@ impl Switch {
 /// The addresses that the bridges of logical switches have learned, by bridge, with their ports.
 pub(crate) type Learned = BTreeMap<String, BTreeMap<MacAddr, u16>>;
 
+/// A fault that the controller sees (vtep(5), "Error Notification").
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// The log alone has the problem: it does not concern this switch, or the database has no column for it.
+    Unreported,
+    /// In Physical_Switch:`switch_fault_status`.
+    Switch(&'static str),
+    /// In Physical_Port:`port_fault_status` of the port of this name.
+    Port(String, &'static str),
+}
+
+impl Fault {
+    /// The controller's remote addresses do not fit into a flow table.
+    pub(crate) const MAC_TABLE: Self = Self::Switch("mac_table_exhaustion");
+    /// A tunnel could not be opened.
+    pub(crate) const TUNNEL: Self = Self::Switch("tunnel_exhaustion");
+    /// A logical router is bound to a logical switch of this switch.
+    pub(crate) const ROUTER: Self = Self::Switch("lr_support_fault");
+    /// Another problem.
+    pub(crate) const SWITCH: Self = Self::Switch("unspecified_fault");
+
+    /// A binding of the port has no effect.
+    pub(crate) fn vlan_map(port: &str) -> Self {
+        Self::Port(port.to_owned(), "invalid_vlan_map")
+    }
+
+    /// The port has an access control list.
+    pub(crate) fn acl_binding(port: &str) -> Self {
+        Self::Port(port.to_owned(), "invalid_ACL_binding")
+    }
+
+    /// The port has another problem.
+    pub(crate) fn port(port: &str) -> Self {
+        Self::Port(port.to_owned(), "unspecified_fault")
+    }
+}
+
 /// A part of the configuration that has no effect; the text says which, and why.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Problem(pub(crate) String);
+pub(crate) struct Problem {
+    pub(crate) text: String,
+    pub(crate) fault: Fault,
+}
+
+impl Problem {
+    /// A problem that the log alone has.
+    pub(crate) fn unreported(text: String) -> Self {
+        Self { text, fault: Fault::Unreported }
+    }
+}
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

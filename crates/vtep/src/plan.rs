@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 
 use crate::flow::Flows;
 use crate::model::{
-    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Learned, LogicalSwitch, Observed, Pairs, Port, Problem, Report,
-    Role, Switch, TunnelReport, Vtep,
+    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Endpoint, Fault, Learned, LogicalSwitch, Observed, Pairs, Port,
+    Problem, Report, Role, Switch, TunnelReport, Vtep,
 };
 
 /// Physical_Switch:`description`, as Open vSwitch's emulator sets it.
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     /// The flows of each of them.
     pub(crate) flows: BTreeMap<String, Flows>,
     pub(crate) report: Report,
-    /// Ports that cannot be as wanted.
+    /// Ports that cannot be as wanted. The report has their faults.
     pub(crate) problems: BTreeSet<Problem>,
 }
 
@@ -54,9 +54,10 @@ pub(crate) fn plan(vtep: &Vtep, switch: &Switch, learned: &Learned) -> Plan {
     let bindings = bindings(vtep, &physical);
     let mut bridges = bridges(vtep, switch, &bindings, &physical);
     let mut problems = leave_conflicts_out(&mut bridges, switch, &physical);
-    problems.extend(without_effect(vtep, switch, &bridges, &bindings));
+    problems.extend(without_effect(vtep, switch, &bridges, (&bindings, &physical)));
     let flows = flows::flows(vtep, switch, &bridges, &bindings);
-    let report = report(switch, &bridges, &bindings, &physical, learned);
+    let mut report = report(switch, &bridges, &bindings, &physical, learned);
+    report.add_faults(&problems);
     Plan { bridges, flows, report, problems }
 }
 
@@ -101,13 +102,10 @@ fn bridges(
         let mut ports: BTreeMap<String, Port> =
             bindings.iter().map(|binding| (binding.logical_patch(), Port::patch(binding.physical_patch()))).collect();
         let tunnels = vtep.logical.get(logical).map(|logical| tunnels(vtep, logical)).unwrap_or_default();
-        for (remote, key) in tunnels {
-            let has_remote =
-                |(name, port): &(&String, &Port)| name.starts_with(TUNNEL) && port.remote() == Some(remote);
-            let tunnel = existing.and_then(|(_, bridge)| bridge.ports.iter().find(has_remote));
-            let name = tunnel.map_or_else(|| names.next(TUNNEL), |(name, _)| name.clone());
-            ports.insert(name, Port::tunnel(remote, key));
-            remotes.insert(remote);
+        remotes.extend(tunnels.iter().map(|to| to.ip));
+        let present = existing.map(|(_, bridge)| &bridge.ports);
+        for (to, name) in names_of_tunnels(&tunnels, present) {
+            ports.insert(name.unwrap_or_else(|| names.next(TUNNEL)), Port::tunnel(to));
         }
         let name = existing.map(|(name, _)| name.clone());
         let name = name.unwrap_or_else(|| names.next(&format!("{}_vtep_ls", vtep.name)));
@@ -119,6 +117,25 @@ fn bridges(
     };
     found.insert(BFD_BRIDGE.to_owned(), bridge(Role::Bfd, remotes.into_iter().map(monitored).collect()));
     found
+}
+
+/// The tunnels with the names of present ones that lead there: those with the same key first, then others, whose keys change.
+fn names_of_tunnels(
+    tunnels: &BTreeSet<Endpoint>,
+    present: Option<&BTreeMap<String, Port>>,
+) -> BTreeMap<Endpoint, Option<String>> {
+    let mut free: BTreeMap<&String, &Port> =
+        present.into_iter().flatten().filter(|(name, _)| name.starts_with(TUNNEL)).collect();
+    let mut named: BTreeMap<Endpoint, Option<String>> = tunnels.iter().map(|to| (*to, None)).collect();
+    let same = |port: &Port, to: &Endpoint| port.endpoint() == Some(*to);
+    let moved = |port: &Port, to: &Endpoint| port.remote() == Some(to.ip);
+    for suits in [&same as &dyn Fn(&Port, &Endpoint) -> bool, &moved] {
+        for (to, name) in named.iter_mut().filter(|(_, name)| name.is_none()) {
+            let found = free.iter().find(|(_, port)| suits(port, to)).map(|(name, _)| *name);
+            *name = found.and_then(|found| free.remove_entry(found)).map(|(name, _)| name.clone());
+        }
+    }
+    named
 }
 
 /// Leaves out ports whose name another port has that this program does not manage.
@@ -136,7 +153,8 @@ fn leave_conflicts_out(
         bridge.ports.retain(|name, port| {
             let is_free = !taken.contains(name) || is_physical && physical.get(name) == Some(port);
             if !is_free {
-                problems.insert(Problem(format!("port {name} is left out, as another port has its name")));
+                let text = format!("port {name} is left out, as another port has its name");
+                problems.insert(Problem { text, fault: fault_of(name, port, physical) });
             }
             is_free
         });
@@ -144,36 +162,48 @@ fn leave_conflicts_out(
     problems
 }
 
+/// The fault if a port is not there.
+fn fault_of(name: &str, port: &Port, physical: &BTreeMap<String, Port>) -> Fault {
+    let binding = name.strip_suffix("-p").or_else(|| name.strip_suffix("-l"));
+    match binding.and_then(|binding| binding.split_once('-')).filter(|_| port.kind == "patch") {
+        Some((_, bound)) => Fault::vlan_map(bound),
+        None if physical.contains_key(name) => Fault::port(name),
+        None if port.kind == "vxlan" => Fault::TUNNEL,
+        None => Fault::SWITCH,
+    }
+}
+
 /// Ports that are not open, bound ports that no flow can name, and logical switches without tunnels.
 fn without_effect(
     vtep: &Vtep,
     switch: &Switch,
     bridges: &BTreeMap<String, Bridge>,
-    bindings: &BTreeMap<String, BTreeSet<Binding>>,
+    (bindings, physical): (&BTreeMap<String, BTreeSet<Binding>>, &BTreeMap<String, Port>),
 ) -> BTreeSet<Problem> {
     let mut problems = BTreeSet::new();
-    for name in bridges.values().flat_map(|bridge| bridge.ports.keys()) {
+    for (name, port) in bridges.values().flat_map(|bridge| &bridge.ports) {
         if let Some(error) = switch.observed.get(name).and_then(|observed| observed.error.as_ref()) {
-            problems.insert(Problem(format!("port {name}: {error}")));
+            let fault = fault_of(name, port, physical);
+            problems.insert(Problem { text: format!("port {name}: {error}"), fault });
         }
     }
     for binding in bindings.values().flatten().filter(|binding| !switch.observed.contains_key(&binding.port)) {
-        problems.insert(Problem(format!("physical port {}: bonds are not supported", binding.port)));
+        let text = format!("physical port {}: bonds are not supported", binding.port);
+        problems.insert(Problem { text, fault: Fault::vlan_map(&binding.port) });
     }
     for (name, logical) in vtep.logical.iter().filter(|(name, _)| bindings.contains_key(*name)) {
-        if logical.tunnel_key.is_none() && !(logical.unicast.is_empty() && logical.unknown.is_empty()) {
+        if logical.locators().any(|locator| logical.endpoint(*locator).is_none()) {
             let text = format!("logical switch {name}: without a tunnel key, remote addresses are out of reach");
-            problems.insert(Problem(text));
+            problems.insert(Problem { text, fault: Fault::SWITCH });
         }
     }
     problems
 }
 
-/// The tunnels of a logical switch: remote endpoints with the key.
-fn tunnels(vtep: &Vtep, logical: &LogicalSwitch) -> BTreeMap<Ipv4Addr, u32> {
-    let Some(key) = logical.tunnel_key else { return BTreeMap::new() };
-    let remotes = logical.unicast.values().chain(&logical.unknown).filter(|remote| **remote != vtep.tunnel_ip);
-    remotes.map(|remote| (*remote, key)).collect()
+/// The tunnels of a logical switch.
+fn tunnels(vtep: &Vtep, logical: &LogicalSwitch) -> BTreeSet<Endpoint> {
+    let remote = logical.locators().filter(|locator| locator.ip != vtep.tunnel_ip);
+    remote.filter_map(|locator| logical.endpoint(*locator)).collect()
 }
 
 /// The name of the port in [`BFD_BRIDGE`] that leads to a remote endpoint.
@@ -249,9 +279,12 @@ fn report(
     }
     for (name, port) in bridges.get(BFD_BRIDGE).into_iter().flat_map(|bridge| &bridge.ports) {
         let Some(remote) = port.remote() else { continue };
-        let observed = switch.observed.get(name).map(|observed| &observed.bfd_status);
-        let mut status: Pairs =
-            BFD_STATUS.iter().filter_map(|key| Some(((*key).to_owned(), observed?.get(*key)?.clone()))).collect();
+        let observed = switch.observed.get(name);
+        let value = |key: &str| Some((key.to_owned(), observed?.bfd_status.get(key)?.clone()));
+        let mut status: Pairs = BFD_STATUS.iter().filter_map(|key| value(key)).collect();
+        if let Some(error) = observed.and_then(|observed| observed.error.as_ref()) {
+            status.insert("info".to_owned(), error.clone());
+        }
         status.insert("enabled".to_owned(), port.bfd.get("enable").cloned().unwrap_or_default());
         let local = [("bfd_dst_ip", BFD_LOCAL_IP), ("bfd_dst_mac", BFD_MAC)];
         let local = local.map(|(key, value)| (key.to_owned(), value.to_owned())).into();

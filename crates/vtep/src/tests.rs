@@ -48,7 +48,10 @@ fn apply_to_report(report: &mut Report, changes: Vec<VtepChange>) {
         let is_new = match change {
             VtepChange::Describe(text) => std::mem::replace(&mut report.description, text) != report.description,
             VtepChange::AddPort(name) => report.ports.insert(name),
-            VtepChange::RemovePort(name) => report.ports.remove(&name),
+            VtepChange::RemovePort(name) => {
+                report.port_faults.remove(&name);
+                report.ports.remove(&name)
+            }
             VtepChange::AddUnicast(logical, mac) => report.unicast.insert((logical, mac)),
             VtepChange::RemoveUnicast(logical, mac) => report.unicast.remove(&(logical, mac)),
             VtepChange::AddUnknown(logical) => report.unknown.insert(logical),
@@ -57,6 +60,9 @@ fn apply_to_report(report: &mut Report, changes: Vec<VtepChange>) {
             VtepChange::RemoveTunnel(remote) => report.tunnels.remove(&remote).is_some(),
             VtepChange::SetCounters(binding, counters) => report.counters.insert(binding, counters) != Some(counters),
             VtepChange::RemoveCounters(binding) => report.counters.remove(&binding).is_some(),
+            VtepChange::SetFaults(faults) => std::mem::replace(&mut report.faults, faults.clone()) != faults,
+            VtepChange::SetPortFaults(port, faults) if faults.is_empty() => report.port_faults.remove(&port).is_some(),
+            VtepChange::SetPortFaults(port, faults) => report.port_faults.insert(port, faults.clone()) != Some(faults),
             VtepChange::RemoveStray(stray) => report.strays.remove(&stray),
         };
         assert!(is_new, "a change without effect");
@@ -108,9 +114,17 @@ tally::proptest! {
             let same = before.bridges.get(name).expect("the bridge under its name");
             assert_eq!(same, was);
             for (port, spec) in &bridge.ports {
-                let mut others = was.ports.iter().filter(|(_, was)| was.remote() == spec.remote());
-                if spec.remote().is_some() && was.ports.values().any(|was| was.remote() == spec.remote()) {
-                    assert!(others.any(|(other, _)| other == port), "{port} has another name");
+                let Some(to) = spec.endpoint() else { continue };
+                let had = was.ports.iter().filter(|(_, was)| was.endpoint() == Some(to)).map(|(name, _)| name);
+                let had: Vec<&String> = had.collect();
+                assert!(had.is_empty() || had == [port], "{port} has another name than {had:?}");
+                // If there is one tunnel to an address, it keeps its name when its key changes.
+                let only = |bridge: &Bridge| {
+                    let mut there = bridge.ports.iter().filter(|(_, port)| port.remote() == Some(to.ip));
+                    there.next().filter(|_| there.next().is_none()).map(|(name, _)| name.clone())
+                };
+                if let (Some(was), Some(is)) = (only(was), only(bridge)) {
+                    assert_eq!(was, is);
                 }
             }
         }
@@ -185,13 +199,18 @@ fn bfd_follows_the_tunnel_table() {
     assert_eq!(shown.join(" "), "enabled=true forwarding=true state=up");
 }
 
-/// The problems of the example with a change.
+/// The problems of the example with a change, and the faults that the controller sees of them.
 fn problems(change: impl Fn(&mut Switch)) -> Vec<String> {
     let (vtep, switch) = snapshots::example();
     let mut switch = settled(&vtep, switch);
     change(&mut switch);
-    let problems = plan(&vtep, &switch, &Learned::new()).problems;
-    problems.iter().map(ToString::to_string).collect()
+    let plan = plan(&vtep, &switch, &Learned::new());
+    let mut found: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
+    found.extend(plan.report.faults);
+    for (port, faults) in plan.report.port_faults {
+        found.extend(faults.into_iter().map(|fault| format!("{port}: {fault}")));
+    }
+    found
 }
 
 #[test]
@@ -200,6 +219,7 @@ fn a_logical_switch_without_a_tunnel_key_is_reported() {
     vtep.logical.values_mut().for_each(|logical| logical.tunnel_key = None);
     let found = plan(&vtep, &switch, &Learned::new()).problems;
     let text = "logical switch x: without a tunnel key, remote addresses are out of reach";
+    assert_eq!(plan(&vtep, &switch, &Learned::new()).report.faults, ["unspecified_fault".to_owned()].into());
     assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
     vtep.bindings.clear();
     assert!(plan(&vtep, &switch, &Learned::new()).problems.is_empty());
@@ -209,17 +229,24 @@ fn a_logical_switch_without_a_tunnel_key_is_reported() {
 fn ports_that_do_not_forward_are_reported() {
     assert!(problems(|_| {}).is_empty());
     let bond = problems(|switch| drop(switch.observed.remove("a")));
-    assert_eq!(bond, ["physical port a: bonds are not supported"]);
+    assert_eq!(bond, ["physical port a: bonds are not supported", "a: invalid_vlan_map"]);
     let failed = problems(|switch| {
         let observed = switch.observed.get_mut("vx1").expect("a tunnel");
         (observed.ofport, observed.error) = (None, Some("no memory".to_owned()));
     });
-    assert_eq!(failed, ["port vx1: no memory"]);
+    assert_eq!(failed, ["port vx1: no memory", "tunnel_exhaustion"]);
+    for (port, fault) in [("0007-b-p", "b: invalid_vlan_map"), ("b", "b: unspecified_fault")] {
+        let failed = problems(|switch| {
+            let observed = switch.observed.get_mut(port).expect("a port");
+            (observed.ofport, observed.error) = (None, Some("no such device".to_owned()));
+        });
+        assert_eq!(failed, [&format!("port {port}: no such device"), fault]);
+    }
     let taken = problems(|switch| {
         let port = switch.bridges.get_mut(BFD_BRIDGE).and_then(|bridge| bridge.ports.remove("bfd192.0.2.2"));
         let ports = [("bfd192.0.2.2".to_owned(), port.expect("a port"))].into();
         let bridge = Bridge { role: Role::Foreign, datapath_type: String::new(), is_secure: false, ports };
         switch.bridges.insert("br0".to_owned(), bridge);
     });
-    assert_eq!(taken, ["port bfd192.0.2.2 is left out, as another port has its name"]);
+    assert_eq!(taken, ["port bfd192.0.2.2 is left out, as another port has its name", "tunnel_exhaustion"]);
 }

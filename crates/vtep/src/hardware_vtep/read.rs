@@ -15,8 +15,8 @@ use ovsdb_client::typed::{self, Enumeration, Ref, Row};
 
 use super::Unusable;
 use crate::model::{
-    BfdSettings, Binding, Counters, LogicalSwitch, Pairs, Problem, Replication, Report, Stray, TunnelReport,
-    UNKNOWN_DST, Vtep,
+    BfdSettings, Binding, Counters, Fault, Locator, LogicalSwitch, Pairs, Problem, Replication, Report, Stray,
+    TunnelReport, UNKNOWN_DST, Vtep,
 };
 
 /// The largest VXLAN network identifier (RFC 7348 section 5).
@@ -42,7 +42,7 @@ pub(crate) fn read(db: &Replica, name: &str) -> Result<Contents, Unusable> {
     let mut reader = Reader { db, name, row, tunnel_ip, problems: BTreeSet::new() };
     let vtep = reader.vtep();
     let report = reader.report();
-    reader.find_unsupported();
+    reader.find_unsupported(&vtep);
     Ok(Contents { vtep, report, problems: reader.problems })
 }
 
@@ -59,8 +59,8 @@ fn pairs(read: typed::Pairs<'_, String, String>) -> Pairs {
 }
 
 impl<'a> Reader<'a> {
-    fn problem(&mut self, text: String) {
-        self.problems.insert(Problem(text));
+    fn problem(&mut self, fault: Fault, text: String) {
+        self.problems.insert(Problem { text, fault });
     }
 
     /// The ports by name: of several with the same name, the first one.
@@ -81,22 +81,21 @@ impl<'a> Reader<'a> {
         self.db.find(row).map(|row| row.get(physical_locator::DST_IP)).unwrap_or_default()
     }
 
-    /// A locator that tunnels can lead to. `purpose` names the row that refers to it, for the problem if it cannot.
-    fn locator(&mut self, row: Ref<PhysicalLocator>, purpose: impl Fn() -> String) -> Option<Ipv4Addr> {
+    /// A locator that tunnels can lead to. `purpose` names the row that refers to it, for the problem and its fault if it cannot.
+    fn locator(&mut self, row: Ref<PhysicalLocator>, fault: Fault, purpose: impl Fn() -> String) -> Option<Locator> {
         let locator = self.db.find(row)?;
         let ip = locator.get(physical_locator::DST_IP);
         let encapsulation = locator.get(physical_locator::ENCAPSULATION_TYPE);
-        let problem = if encapsulation.is_err() {
-            format!("unsupported encapsulation {}", physical_locator::EncapsulationType::name_of(encapsulation))
-        } else if locator.get(physical_locator::TUNNEL_KEY).is_some() {
-            "a tunnel key of its own is not supported".to_owned()
-        } else {
-            match ip.parse() {
-                Ok(ip) => return Some(ip),
-                Err(_) => "not an IPv4 address".to_owned(),
+        let key = locator.get(physical_locator::TUNNEL_KEY);
+        let problem = match (ip.parse(), key.map(vni)) {
+            _ if encapsulation.is_err() => {
+                format!("unsupported encapsulation {}", physical_locator::EncapsulationType::name_of(encapsulation))
             }
+            (Err(_), _) => "not an IPv4 address".to_owned(),
+            (_, Some(None)) => format!("tunnel key {} is not in the range 0 to {VNI_MAX}", key.unwrap_or_default()),
+            (Ok(ip), key) => return Some(Locator { ip, key: key.flatten() }),
         };
-        self.problem(format!("{}: locator \"{ip}\": {problem}", purpose()));
+        self.problem(fault, format!("{}: locator \"{ip}\": {problem}", purpose()));
         None
     }
 
@@ -118,15 +117,17 @@ impl<'a> Reader<'a> {
         for row in self.db.all(LogicalTable) {
             let name = row.get(logical_switch::NAME);
             let key = row.get(logical_switch::TUNNEL_KEY);
-            let tunnel_key = key.filter(|key| (0..=VNI_MAX).contains(key)).and_then(|key| key.try_into().ok());
+            let tunnel_key = key.and_then(vni);
             if let (Some(key), None) = (key, tunnel_key) {
-                self.problem(format!("logical switch {name}: tunnel key {key} is not in the range 0 to {VNI_MAX}"));
+                let text = format!("logical switch {name}: tunnel key {key} is not in the range 0 to {VNI_MAX}");
+                self.problem(fault(&vtep, name), text);
             }
             let replication = match row.get(logical_switch::REPLICATION_MODE) {
                 Some(Ok(logical_switch::ReplicationMode::SourceNode)) => Replication::SourceNode,
                 None | Some(Ok(logical_switch::ReplicationMode::ServiceNode)) => Replication::ServiceNode,
                 Some(Err(other)) => {
-                    self.problem(format!("logical switch {name}: unsupported replication mode {other}"));
+                    let text = format!("logical switch {name}: unsupported replication mode {other}");
+                    self.problem(fault(&vtep, name), text);
                     Replication::ServiceNode
                 }
             };
@@ -154,28 +155,31 @@ impl<'a> Reader<'a> {
             let what = || format!("logical switch {name}: remote address {mac}");
             match mac.parse::<MacAddr>() {
                 Ok(mac) if !mac.is_multicast() => {
-                    let locator = self.locator(row.get(ucast_macs_remote::LOCATOR), what);
-                    if let (Some(logical), Some(ip)) = (vtep.logical.get_mut(name), locator) {
-                        logical.unicast.insert(mac, ip);
+                    let locator = self.locator(row.get(ucast_macs_remote::LOCATOR), fault(vtep, name), what);
+                    if let (Some(logical), Some(locator)) = (vtep.logical.get_mut(name), locator) {
+                        logical.unicast.insert(mac, locator);
                     }
                 }
-                _ => self.problem(format!("{} is not a unicast address", what())),
+                _ => self.problem(fault(vtep, name), format!("{} is not a unicast address", what())),
             }
         }
         for row in db.all(McastMacsRemote) {
             let Some(name) = self.logical_name(row.get(mcast_macs_remote::LOGICAL_SWITCH)) else { continue };
             let mac = row.get(mcast_macs_remote::MAC);
             let what = || format!("logical switch {name}: remote address {mac}");
-            if mac != UNKNOWN_DST {
-                self.problem(format!("{}: of multicast addresses, only {UNKNOWN_DST} is supported", what()));
+            let group = mac.parse::<MacAddr>().ok().filter(|mac| mac.is_multicast());
+            if mac != UNKNOWN_DST && group.is_none() {
+                self.problem(fault(vtep, name), format!("{} is not a multicast address", what()));
                 continue;
             }
             let Some(set) = db.find(row.get(mcast_macs_remote::LOCATOR_SET)) else { continue };
-            for locator in set.get(physical_locator_set::LOCATORS) {
-                let locator = self.locator(locator, what);
-                if let (Some(logical), Some(ip)) = (vtep.logical.get_mut(name), locator) {
-                    logical.unknown.insert(ip);
-                }
+            let locators = set.get(physical_locator_set::LOCATORS).iter();
+            let locators: Vec<_> =
+                locators.filter_map(|locator| self.locator(locator, fault(vtep, name), what)).collect();
+            let Some(logical) = vtep.logical.get_mut(name) else { continue };
+            match group {
+                Some(group) => logical.groups.entry(group).or_default().extend(locators),
+                None => logical.unknown.extend(locators),
             }
         }
     }
@@ -194,7 +198,8 @@ impl<'a> Reader<'a> {
 
     fn report(&self) -> Report {
         let description = self.row.get(physical_switch::DESCRIPTION).to_owned();
-        let mut report = Report { description, ..Report::default() };
+        let faults = self.row.get(physical_switch::SWITCH_FAULT_STATUS).iter().map(str::to_owned).collect();
+        let mut report = Report { description, faults, ..Report::default() };
         self.report_ports(&mut report);
         self.report_addresses(&mut report);
         for row in self.row.get(physical_switch::TUNNELS).iter().filter_map(|row| self.db.find(row)) {
@@ -217,6 +222,10 @@ impl<'a> Reader<'a> {
     fn report_ports(&self, report: &mut Report) {
         for (port, row) in self.ports() {
             report.ports.insert(port.to_owned());
+            let faults = row.get(physical_port::PORT_FAULT_STATUS);
+            if !faults.is_empty() {
+                report.port_faults.insert(port.to_owned(), faults.iter().map(str::to_owned).collect());
+            }
             for (vlan, stats) in row.get(physical_port::VLAN_STATS) {
                 let (Ok(vlan), Some(stats)) = (vlan.try_into(), self.db.find(stats)) else { continue };
                 let counters = Counters {
@@ -267,14 +276,33 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports tables and columns that this program does not support.
-    fn find_unsupported(&mut self) {
+    fn find_unsupported(&mut self, vtep: &Vtep) {
         for (port, row) in self.ports() {
             if !row.get(physical_port::ACL_BINDINGS).is_empty() {
-                self.problem(format!("physical port {port}: access control lists are not supported"));
+                let text = format!("physical port {port}: access control lists are not supported");
+                self.problem(Fault::acl_binding(port), text);
             }
         }
         for row in self.db.all(LogicalRouter) {
-            self.problem(format!("logical router {} is not supported", row.get(logical_router::NAME)));
+            let mut bound = row.get(logical_router::SWITCH_BINDING).iter();
+            let is_here = bound.any(|(_, logical)| self.logical_name(logical).is_some_and(|name| is_bound(vtep, name)));
+            let fault = if is_here { Fault::ROUTER } else { Fault::Unreported };
+            self.problem(fault, format!("logical router {} is not supported", row.get(logical_router::NAME)));
         }
     }
+}
+
+/// A VXLAN network identifier, if the number is in its range.
+fn vni(key: i64) -> Option<u32> {
+    u32::try_from(key).ok().filter(|_| key <= VNI_MAX)
+}
+
+/// Returns true if a port of the physical switch is bound to the logical switch.
+fn is_bound(vtep: &Vtep, logical: &str) -> bool {
+    vtep.bindings.values().any(|bound| bound == logical)
+}
+
+/// The fault of a problem of a logical switch.
+fn fault(vtep: &Vtep, logical: &str) -> Fault {
+    if is_bound(vtep, logical) { Fault::SWITCH } else { Fault::Unreported }
 }

@@ -107,6 +107,12 @@ impl Writer<'_, '_> {
                     self.txn.remove(self.switch, physical_switch::TUNNELS, [row]);
                 }
             }
+            VtepChange::SetFaults(faults) => self.txn.set(self.switch, physical_switch::SWITCH_FAULT_STATUS, faults),
+            VtepChange::SetPortFaults(port, faults) => {
+                if let Some(row) = self.ports(port).first() {
+                    self.txn.set(*row, physical_port::PORT_FAULT_STATUS, faults);
+                }
+            }
             VtepChange::SetCounters(binding, counters) => self.set_counters(binding, *counters),
             VtepChange::RemoveCounters(binding) => {
                 if let Some(port) = self.ports(&binding.port).first() {

@@ -3,15 +3,15 @@
 //! The bridge of the physical switch joins each bound VLAN of a port to a patch port, with the VLAN tag removed. In the
 //! bridge of a logical switch, frames from patch ports teach where their source is. Then table 1 finds the
 //! destination: a learned address, an address that the controller has reported, or else all bound ports. Frames from
-//! bound ports also go to the tunnels of unknown destinations; frames from a tunnel never do, as the sender has
-//! already replicated them.
+//! bound ports also go to the tunnels of their multicast address, or else to those of unknown destinations; frames from a
+//! tunnel never do, as the sender has already replicated them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::{bfd_port, tunnels};
 use crate::flow::{DESTINATIONS, FlowId, Flows, Matching, Treatment};
-use crate::model::{Binding, Bridge, LogicalSwitch, Replication, Role, Switch, Vtep};
+use crate::model::{Binding, Bridge, Endpoint, Locator, LogicalSwitch, Replication, Role, Switch, Vtep};
 
 /// Priority of flows for tagged frames, and for the frames to them.
 const TAGGED_PRIORITY: u16 = 200;
@@ -21,6 +21,10 @@ const UNTAGGED_PRIORITY: u16 = 100;
 const LOCAL_PRIORITY: u16 = 0x8000;
 /// Priority of flows for frames from tunnels.
 const TUNNEL_PRIORITY: u16 = 1000;
+/// Priority of flows for destinations that are neither learned nor reported, of frames from tunnels.
+const REPLICATED_PRIORITY: u16 = 2;
+/// Priority of flows for multicast addresses that the controller has reported.
+const GROUP_PRIORITY: u16 = 1;
 
 /// The flows of all bridges.
 pub(super) fn flows(
@@ -71,8 +75,8 @@ fn logical(vtep: &Vtep, switch: &Switch, bridge: &Bridge, logical: &LogicalSwitc
     };
     let local: Vec<u16> = open("patch").map(|(port, _)| port).collect();
     let wanted = tunnels(vtep, logical);
-    let tunnels: BTreeMap<Ipv4Addr, u16> =
-        open("vxlan").filter_map(|(number, port)| Some((port.remote()?, number))).collect();
+    let tunnels: BTreeMap<Endpoint, u16> =
+        open("vxlan").filter_map(|(number, port)| Some((port.endpoint()?, number))).collect();
 
     let mut flows = Flows::from([flow(0, 0, Matching::Any, Treatment::Output(Vec::new()))]);
     for port in &local {
@@ -81,23 +85,31 @@ fn logical(vtep: &Vtep, switch: &Switch, bridge: &Bridge, logical: &LogicalSwitc
     for port in tunnels.values() {
         flows.extend([
             flow(0, TUNNEL_PRIORITY, Matching::Port(*port), Treatment::LookUp),
-            flow(DESTINATIONS, 1, Matching::Port(*port), Treatment::Output(local.clone())),
+            flow(DESTINATIONS, REPLICATED_PRIORITY, Matching::Port(*port), Treatment::Output(local.clone())),
         ]);
     }
-    let mut flood = local;
-    let unknown = logical.unknown.iter().filter(|remote| wanted.contains_key(remote));
-    let unknown: Vec<(Ipv4Addr, u16)> = unknown.filter_map(|ip| Some((*ip, *tunnels.get(ip)?))).collect();
-    match logical.replication {
-        Replication::SourceNode => flood.extend(unknown.iter().map(|(_, port)| *port)),
-        Replication::ServiceNode => {
-            let healthy = unknown.iter().find(|(remote, _)| !is_down(switch, *remote));
-            flood.extend(healthy.or(unknown.first()).map(|(_, port)| *port));
-        }
+    let reach = |locator: &Locator| {
+        let to = logical.endpoint(*locator).filter(|to| wanted.contains(to))?;
+        Some((to.ip, *tunnels.get(&to)?))
+    };
+    let flood = |locators: &BTreeSet<Locator>| {
+        let remote: Vec<(Ipv4Addr, u16)> = locators.iter().filter_map(reach).collect();
+        let chosen = match logical.replication {
+            Replication::SourceNode => &remote[..],
+            Replication::ServiceNode => {
+                let healthy = remote.iter().position(|(remote, _)| !is_down(switch, *remote)).unwrap_or(0);
+                remote.get(healthy..=healthy).unwrap_or_default()
+            }
+        };
+        Treatment::Output(local.iter().copied().chain(chosen.iter().map(|(_, port)| *port)).collect())
+    };
+    flows.extend([flow(DESTINATIONS, 0, Matching::Any, flood(&logical.unknown))]);
+    for (group, locators) in &logical.groups {
+        flows.extend([flow(DESTINATIONS, GROUP_PRIORITY, Matching::Destination(*group), flood(locators))]);
     }
-    flows.extend([flow(DESTINATIONS, 0, Matching::Any, Treatment::Output(flood))]);
-    for (mac, remote) in &logical.unicast {
-        if let Some(port) = tunnels.get(remote) {
-            flows.insert(FlowId::remote(*mac), Treatment::Output(vec![*port]));
+    for (mac, locator) in &logical.unicast {
+        if let Some((_, port)) = reach(locator) {
+            flows.insert(FlowId::remote(*mac), Treatment::Output(vec![port]));
         }
     }
     flows

@@ -10,9 +10,9 @@ use ovsdb_client::{Idl, Outcome, Transaction, Wanted};
 use proptest::test_runner::Config;
 use tokio::sync::oneshot;
 
-use super::snapshots::{PHYSICAL, any_learned, any_vtep, ip};
+use super::snapshots::{PHYSICAL, any_learned, any_vtep};
 use crate::changes::{of_report, of_switch};
-use crate::model::{Learned, Role, UNKNOWN_DST, Vtep};
+use crate::model::{Learned, LogicalSwitch, Role, UNKNOWN_DST, Vtep};
 use crate::plan::plan;
 use crate::{hardware_vtep, open_vswitch};
 
@@ -167,17 +167,23 @@ impl Databases {
             let logical: BTreeMap<&String, Uuid> =
                 vtep.logical.keys().map(|name| (name, txn.insert_row("Logical_Switch"))).collect();
             let mut locators = BTreeMap::new();
-            for number in 1..5 {
+            for locator in vtep.logical.values().flat_map(LogicalSwitch::locators).copied() {
+                let (text, key) = (locator.ip.to_string(), locator.key.map(i64::from));
                 let found = txn.rows("Physical_Locator").into_iter();
-                let text = ip(number).to_string();
-                let found = found.into_iter().find(|row| txn.string("Physical_Locator", *row, "dst_ip") == text);
+                let found = found.into_iter().find(|row| {
+                    txn.string("Physical_Locator", *row, "dst_ip") == text
+                        && txn.integer("Physical_Locator", *row, "tunnel_key") == key
+                });
                 let row = found.unwrap_or_else(|| {
                     let row = txn.insert_row("Physical_Locator");
                     txn.set_datum("Physical_Locator", row, "dst_ip", text.as_str());
                     txn.set_datum("Physical_Locator", row, "encapsulation_type", "vxlan_over_ipv4");
+                    if let Some(key) = key {
+                        txn.set_datum("Physical_Locator", row, "tunnel_key", key);
+                    }
                     row
                 });
-                locators.insert(ip(number), row);
+                locators.insert(locator, row);
             }
             for (name, of) in &vtep.logical {
                 let row = logical[name];
@@ -191,12 +197,14 @@ impl Databases {
                     txn.set_datum("Ucast_Macs_Remote", address, "logical_switch", row);
                     txn.set_datum("Ucast_Macs_Remote", address, "locator", locators[remote]);
                 }
-                if !of.unknown.is_empty() {
+                let groups = of.groups.iter().map(|(mac, of)| (mac.to_string(), of));
+                let unknown = std::iter::once((UNKNOWN_DST.to_owned(), &of.unknown));
+                for (mac, of) in groups.chain(unknown).filter(|(_, of)| !of.is_empty()) {
                     let set = txn.insert_row("Physical_Locator_Set");
-                    let members = Datum::set(of.unknown.iter().map(|remote| locators[remote]));
+                    let members = Datum::set(of.iter().map(|remote| locators[remote]));
                     txn.set_datum("Physical_Locator_Set", set, "locators", members);
                     let address = txn.insert_row("Mcast_Macs_Remote");
-                    txn.set_datum("Mcast_Macs_Remote", address, "MAC", UNKNOWN_DST);
+                    txn.set_datum("Mcast_Macs_Remote", address, "MAC", mac.as_str());
                     txn.set_datum("Mcast_Macs_Remote", address, "logical_switch", row);
                     txn.set_datum("Mcast_Macs_Remote", address, "locator_set", set);
                 }
@@ -211,10 +219,16 @@ impl Databases {
         .await;
         // The program reads the same configuration.
         let read = hardware_vtep::read(self.vtep.replica(), PHYSICAL).expect("a switch").vtep;
-        let logical: BTreeMap<_, _> =
-            vtep.logical.iter().map(|(name, of)| (name, (of.tunnel_key, &of.unicast, &of.unknown))).collect();
-        let found: BTreeMap<_, _> =
-            read.logical.iter().map(|(name, of)| (name, (of.tunnel_key, &of.unicast, &of.unknown))).collect();
+        let logical: BTreeMap<_, _> = vtep
+            .logical
+            .iter()
+            .map(|(name, of)| (name, (of.tunnel_key, &of.unicast, &of.groups, &of.unknown)))
+            .collect();
+        let found: BTreeMap<_, _> = read
+            .logical
+            .iter()
+            .map(|(name, of)| (name, (of.tunnel_key, &of.unicast, &of.groups, &of.unknown)))
+            .collect();
         assert_eq!(found, logical);
     }
 }

@@ -7,9 +7,9 @@ use base::MacAddr;
 use proptest::prelude::*;
 
 use super::settled;
-use super::snapshots::{any_mac, any_switch, any_vtep, example, ip, mac, open_ports};
+use super::snapshots::{any_mac, any_switch, any_vtep, at, example, group, ip, mac, open_ports};
 use crate::flow::{FlowId, Flows, Matching, Treatment};
-use crate::model::{Binding, Learned, Replication, Role, Switch, Vtep};
+use crate::model::{Binding, Endpoint, Learned, Locator, Replication, Role, Switch, Vtep};
 use crate::plan::plan;
 
 /// A receiver of a frame.
@@ -25,7 +25,7 @@ enum Receiver {
 #[derive(Debug, Clone)]
 enum Sender {
     Port(String, Option<u16>),
-    Tunnel { logical: String, remote: Ipv4Addr },
+    Tunnel { logical: String, from: Endpoint },
 }
 
 /// Addresses that bound ports have.
@@ -45,10 +45,10 @@ fn interpreted(vtep: &Vtep, switch: &Switch, local: &Local, sender: &Sender, des
     let mut walk = Walk { switch, flows: &flows, destination, receivers: Vec::new() };
     match sender {
         Sender::Port(name, vlan) => walk.enter(name, *vlan),
-        Sender::Tunnel { logical, remote } => {
+        Sender::Tunnel { logical, from } => {
             let bridge = switch.bridges.values().find(|bridge| bridge.role == Role::Logical(logical.clone()));
             let ports = bridge.into_iter().flat_map(|bridge| &bridge.ports);
-            for (name, _) in ports.filter(|(_, port)| port.remote() == Some(*remote)) {
+            for (name, _) in ports.filter(|(_, port)| port.endpoint() == Some(*from)) {
                 walk.enter(name, None);
             }
         }
@@ -133,19 +133,23 @@ fn expected(vtep: &Vtep, switch: &Switch, local: &Local, sender: &Sender, destin
         return Vec::new();
     }
     let own = match sender {
-        Sender::Tunnel { remote, .. } => Some(*remote),
+        Sender::Tunnel { from, .. } => Some(*from),
         Sender::Port(..) => None,
     };
-    let tunnel = |remote: Ipv4Addr| Some(Receiver::Tunnel(remote, of.tunnel_key.filter(|_| remote != vtep.tunnel_ip)?));
-    let remotes = of.unicast.values().chain(&of.unknown);
-    if own.is_some_and(|own| !remotes.into_iter().any(|remote| *remote == own) || tunnel(own).is_none()) {
+    let end = |at: &Locator| {
+        let key = at.key.or(of.tunnel_key).filter(|_| at.ip != vtep.tunnel_ip)?;
+        Some(Endpoint { ip: at.ip, key })
+    };
+    let tunnel = |at: &Locator| end(at).map(|to| Receiver::Tunnel(to.ip, to.key));
+    let mut remotes = of.unicast.values().chain(&of.unknown).chain(of.groups.values().flatten());
+    if own.is_some_and(|own| !remotes.any(|at| end(at) == Some(own))) {
         return Vec::new();
     }
     let port = |binding: &Binding| {
         Receiver::Port(binding.port.clone(), if binding.vlan == 0 { vlan } else { Some(binding.vlan) })
     };
     let learned = local.get(&(logical.clone(), destination)).filter(|binding| members.contains(binding));
-    let remote = of.unicast.get(&destination).and_then(|remote| Some((*remote, tunnel(*remote)?)));
+    let remote = of.unicast.get(&destination).and_then(|at| Some((end(at)?, tunnel(at)?)));
     let mut receivers = match (learned, remote) {
         (Some(binding), _) if from.as_ref() == Some(binding) => Vec::new(),
         (Some(binding), _) => vec![port(binding)],
@@ -153,7 +157,8 @@ fn expected(vtep: &Vtep, switch: &Switch, local: &Local, sender: &Sender, destin
         (None, Some((_, receiver))) => vec![receiver],
         (None, None) => {
             let others = members.iter().filter(|member| from.as_ref() != Some(**member)).map(|member| port(member));
-            let unknown: Vec<Receiver> = of.unknown.iter().filter_map(|remote| tunnel(*remote)).collect();
+            let locators = of.groups.get(&destination).unwrap_or(&of.unknown);
+            let unknown: Vec<Receiver> = locators.iter().filter_map(tunnel).collect();
             let count = match of.replication {
                 _ if own.is_some() => 0,
                 Replication::ServiceNode => 1,
@@ -171,15 +176,17 @@ fn any_sender() -> impl Strategy<Value = Sender> {
     prop_oneof![
         (prop::sample::select(vec!["a", "b", "c-d", "e-p"]), vlan)
             .prop_map(|(port, vlan)| Sender::Port(port.to_owned(), vlan)),
-        (prop::sample::select(vec!["x", "y", "z"]), 1..5_u8)
-            .prop_map(|(logical, number)| Sender::Tunnel { logical: logical.to_owned(), remote: ip(number) }),
+        (prop::sample::select(vec!["x", "y", "z"]), 1..5_u8, 1..5_u32).prop_map(|(logical, number, key)| {
+            Sender::Tunnel { logical: logical.to_owned(), from: Endpoint { ip: ip(number), key } }
+        }),
     ]
 }
 
 tally::proptest! {
     #[test]
     fn flows_forward_as_configured(
-        vtep in any_vtep(), switch in any_switch(), sender in any_sender(), destination in any_mac(),
+        vtep in any_vtep(), switch in any_switch(), sender in any_sender(),
+        destination in prop_oneof![3 => any_mac(), 1 => (7..10_u8).prop_map(group)],
         learned in proptest::collection::btree_set(any_mac(), 0..3),
     ) {
         let switch = settled(&vtep, switch);
@@ -220,4 +227,51 @@ fn a_service_node_is_one_that_bfd_finds_forwarding() {
     switch.observed.clear();
     open_ports(&mut switch);
     assert_eq!(flooded(&vtep, &switch), [Receiver::Tunnel(ip(2), 33)].into());
+}
+
+/// The tunnels that receive a frame of a bound port.
+fn tunnels_to(vtep: &Vtep, switch: &Switch, destination: MacAddr) -> Vec<Receiver> {
+    let sender = Sender::Port("a".to_owned(), None);
+    let mut all = interpreted(vtep, switch, &Local::new(), &sender, destination);
+    all.retain(|receiver| matches!(receiver, Receiver::Tunnel(..)));
+    all
+}
+
+#[test]
+fn a_multicast_address_has_locators_of_its_own() {
+    let (mut vtep, switch) = example();
+    let logical = vtep.logical.get_mut("x").expect("a logical switch");
+    logical.replication = Replication::SourceNode;
+    logical.groups.insert(group(7), [at(3), at(4)].into());
+    let switch = settled(&vtep, switch);
+    let to = |number| Receiver::Tunnel(ip(number), 33);
+    assert_eq!(tunnels_to(&vtep, &switch, group(7)), [to(3), to(4)]);
+    assert_eq!(tunnels_to(&vtep, &switch, group(8)), [to(2), to(3)]);
+    vtep.logical.get_mut("x").expect("a logical switch").replication = Replication::ServiceNode;
+    assert_eq!(tunnels_to(&vtep, &switch, group(7)), [to(3)]);
+    // Frames from a tunnel were replicated before.
+    let sender = Sender::Tunnel { logical: "x".to_owned(), from: Endpoint { ip: ip(2), key: 33 } };
+    let found = interpreted(&vtep, &switch, &Local::new(), &sender, group(7));
+    assert_eq!(found, [Receiver::Port("a".to_owned(), None), Receiver::Port("b".to_owned(), Some(7))]);
+}
+
+#[test]
+fn a_locator_may_have_a_key_of_its_own() {
+    let (mut vtep, switch) = example();
+    let before = settled(&vtep, switch.clone());
+    let logical = vtep.logical.get_mut("x").expect("a logical switch");
+    logical.unicast.insert(mac(1), Locator { ip: ip(2), key: Some(7) });
+    // The tunnel with the key of the logical switch stays beside it.
+    let switch = settled(&vtep, before);
+    assert_eq!(tunnels_to(&vtep, &switch, mac(1)), [Receiver::Tunnel(ip(2), 7)]);
+    assert_eq!(tunnels_to(&vtep, &switch, mac(9)), [Receiver::Tunnel(ip(2), 33)]);
+    let bridge = switch.bridges.values().find(|bridge| bridge.role == Role::Logical("x".to_owned())).expect("a bridge");
+    let ends: Vec<_> = bridge.ports.iter().filter_map(|(name, port)| Some((name.as_str(), port.endpoint()?))).collect();
+    let end = |number, key| Endpoint { ip: ip(number), key };
+    assert_eq!(ends, [("vx1", end(2, 33)), ("vx2", end(3, 33)), ("vx3", end(2, 7))]);
+    // Without a key for the logical switch, only that locator is in reach.
+    vtep.logical.get_mut("x").expect("a logical switch").tunnel_key = None;
+    let switch = settled(&vtep, switch);
+    assert_eq!(tunnels_to(&vtep, &switch, mac(1)), [Receiver::Tunnel(ip(2), 7)]);
+    assert_eq!(tunnels_to(&vtep, &switch, mac(9)), []);
 }

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 
 use crate::flow::{FlowId, Flows, Matching, Treatment};
 use crate::model::{
-    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Learned, LogicalSwitch, Observed, Pairs, Port, Replication,
-    Report, Role, Stray, Switch, TunnelReport, Vtep,
+    BFD_BRIDGE, BfdSettings, Binding, Bridge, Counters, Endpoint, Learned, Locator, LogicalSwitch, Observed, Pairs,
+    Port, Replication, Report, Role, Stray, Switch, TunnelReport, Vtep,
 };
 
 /// The name of the physical switch.
@@ -25,6 +25,16 @@ pub(super) fn ip(number: u8) -> Ipv4Addr {
 
 pub(super) fn mac(number: u8) -> MacAddr {
     MacAddr([2, 0, 0, 0, 0, number])
+}
+
+/// A multicast address.
+pub(super) fn group(number: u8) -> MacAddr {
+    MacAddr([3, 0, 0, 0, 0, number])
+}
+
+/// The locator of this number, without a tunnel key of its own.
+pub(super) fn at(number: u8) -> Locator {
+    Locator { ip: ip(number), key: None }
 }
 
 fn any_ip() -> impl Strategy<Value = Ipv4Addr> {
@@ -52,12 +62,23 @@ fn any_pairs(keys: &'static [&'static str]) -> impl Strategy<Value = Pairs> {
     btree_map(key, prop::sample::select(vec!["true", "false"]).prop_map(str::to_owned), 0..3)
 }
 
+/// A locator, mostly without a tunnel key of its own.
+fn any_locator() -> impl Strategy<Value = Locator> {
+    (any_ip(), option::weighted(0.2, 1..5_u32)).prop_map(|(ip, key)| Locator { ip, key })
+}
+
 fn any_logical() -> impl Strategy<Value = LogicalSwitch> {
     let replication = prop::sample::select(vec![Replication::ServiceNode, Replication::SourceNode]);
-    let (unicast, unknown) = (btree_map(any_mac(), any_ip(), 0..4), btree_set(any_ip(), 0..4));
-    (option::weighted(0.8, 1..4_u32), replication, unicast, unknown).prop_map(
-        |(tunnel_key, replication, unicast, unknown)| LogicalSwitch { tunnel_key, replication, unicast, unknown },
-    )
+    let locators = || btree_set(any_locator(), 0..4);
+    let groups = btree_map((7..9_u8).prop_map(group), btree_set(any_locator(), 1..4), 0..3);
+    (option::weighted(0.8, 1..4_u32), replication, btree_map(any_mac(), any_locator(), 0..4), groups, locators())
+        .prop_map(|(tunnel_key, replication, unicast, groups, unknown)| LogicalSwitch {
+            tunnel_key,
+            replication,
+            unicast,
+            groups,
+            unknown,
+        })
 }
 
 /// A configuration.
@@ -77,7 +98,7 @@ pub(super) fn any_vtep() -> impl Strategy<Value = Vtep> {
 /// A port that is no physical one: of an emulator, of another program, or damaged.
 fn any_other_port() -> impl Strategy<Value = Port> {
     prop_oneof![
-        (any_ip(), 1..4_u32).prop_map(|(ip, key)| Port::tunnel(ip, key)),
+        (any_ip(), 1..4_u32).prop_map(|(ip, key)| Port::tunnel(Endpoint { ip, key })),
         any_binding().prop_map(|binding| Port::patch(binding.physical_patch())),
         any_ip().prop_map(|ip| Port::monitored(ip, Pairs::new())),
         Just(Port { kind: "vxlan".to_owned(), ..Port::default() }),
@@ -132,6 +153,10 @@ pub(super) fn any_learned() -> impl Strategy<Value = Learned> {
     btree_map(bridge, btree_map(any_mac(), 1..12_u16, 0..4), 0..3)
 }
 
+fn any_fault() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["unspecified_fault", "tunnel_exhaustion"]).prop_map(str::to_owned)
+}
+
 /// A present report.
 pub(super) fn any_report() -> impl Strategy<Value = Report> {
     let counters = (0..3_i64).prop_map(|n| Counters { packets_from_local: n, ..Counters::default() });
@@ -145,17 +170,15 @@ pub(super) fn any_report() -> impl Strategy<Value = Report> {
         btree_set(any_logical_name(), 0..3),
         btree_map(any_ip(), tunnel, 0..3),
         btree_map(any_binding(), counters, 0..4),
+        (btree_set(any_fault(), 0..2), btree_map(any_port_name(), btree_set(any_fault(), 1..2), 0..3)),
         btree_set(stray, 0..2),
     )
-        .prop_map(|(description, ports, unicast, unknown, tunnels, counters, strays)| Report {
-            description,
-            ports,
-            unicast,
-            unknown,
-            tunnels,
-            counters,
-            strays,
-        })
+        .prop_map(
+            |(description, ports, unicast, unknown, tunnels, counters, (faults, mut port_faults), strays)| {
+                port_faults.retain(|port, _| ports.contains(port));
+                Report { description, ports, unicast, unknown, tunnels, counters, faults, port_faults, strays }
+            },
+        )
 }
 
 /// Present flows.
@@ -177,8 +200,8 @@ pub(super) fn any_flows() -> impl Strategy<Value = Flows> {
 pub(super) fn example() -> (Vtep, Switch) {
     let logical = LogicalSwitch {
         tunnel_key: Some(33),
-        unicast: [(mac(1), ip(2))].into(),
-        unknown: [ip(2), ip(3)].into(),
+        unicast: [(mac(1), at(2))].into(),
+        unknown: [at(2), at(3)].into(),
         ..LogicalSwitch::default()
     };
     let binding = |vlan, port: &str| (Binding { vlan, port: port.to_owned() }, "x".to_owned());
