@@ -11,6 +11,7 @@ from day to day run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
 import datetime
 import os
 import random
+import re
 import time
 import zlib
 
@@ -65,7 +66,7 @@ class Chaos:
             text = "" if rest == ["sync"] else command(*rest)
             time.sleep(self.rng.choice((0, self.rng.uniform(0, 0.1))))
             if self._kill(f"behind {' '.join(map(str, words))[:80]}"):
-                self.missing = self.missing or before
+                self.missing = before if self.missing is None else self.missing
             if waits:
                 command(*waits, "sync")
             return text
@@ -73,10 +74,10 @@ class Chaos:
     def packet(self):
         """A host is about to send a packet."""
         due = self._is_due()
-        if self.busy or not (due or self.missing):
+        if self.busy or not (due or self.missing is not None):
             return
         with self:
-            if self.missing:
+            if self.missing is not None:
                 self._converge()
                 self.missing = None
             if due and self._all_run():
@@ -139,6 +140,7 @@ class Chaos:
                 central.northd.kill()
                 pause()
                 central.northd.start()
+                central.northd.await_control()
             case "central":
                 central.server.kill()
                 pause()
@@ -156,6 +158,7 @@ class Chaos:
                 one.controller.kill()
                 pause()
                 one.controller.start()
+                one.controller.await_control()
         return True
 
     def _release(self, one):
@@ -213,8 +216,13 @@ class Chaos:
         """What packets depend on."""
         found = {"bindings": self.each.bindings(), "lasting": self._lasting()}
         for name, one in self.each.chassis.items():
-            found[f"flows of {name}"] = one.flows()
+            found[f"flows of {name}"] = permanent(one.flows())
         return found
+
+
+def permanent(flows):
+    """Flows without those that packets make, and without the numbers of tunnels, which a controller counts on when it makes them anew."""
+    return sorted(re.sub(r"load:0x[0-9a-f]+->NXM_NX_REG5", "load:TUNNEL->NXM_NX_REG5", flow) for flow in flows if "_timeout=" not in flow)
 
 
 def lasting(shown):
@@ -222,8 +230,7 @@ def lasting(shown):
     found = {title: value for title, value in shown.items() if not title.startswith(LOST)}
     for title, value in found.items():
         if title.startswith("flows"):
-            # Flows that packets make.
-            found[title] = [flow for flow in value if "_timeout=" not in flow]
+            found[title] = permanent(value)
     return found
 
 

@@ -61,6 +61,17 @@ class Process:
         """Runs a control command of the daemon, and returns its output."""
         return jsonrpc.control(self.control, *words)
 
+    def await_control(self):
+        """Waits until the daemon answers commands."""
+
+        def answers():
+            try:
+                return self.control_command("version")
+            except jsonrpc.RequestError:
+                return None
+
+        until(answers, f"an answer of {self.name}")
+
     def stop(self):
         """Ends the process, if it was started, and returns what was wrong with it until then."""
         if self.process is None:

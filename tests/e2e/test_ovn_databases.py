@@ -61,6 +61,7 @@ def test_a_relay(compared, servers, tmp_path_factory):
     compared(scenario)
 
 
+@pytest.mark.spares("a server that restarts listens at another port", "central")
 def test_roles_over_tls(compared, tmp_path_factory):
     """Chassis over TLS with the role ovn-controller bind ports and learn, but change no other chassis."""
 

@@ -5,7 +5,7 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Dot1Q, Ether
 
-from logical import BROADCAST, add_outside, add_switches, introduce, ip, join, mac, packet, routed, send
+from logical import BROADCAST, add_outside, add_switches, frames, introduce, ip, join, mac, packet, routed, send
 from physical import add_physical_port, map_networks
 from shown import hexes
 from waiting import until
@@ -62,7 +62,7 @@ def test_vlans_pass_through(compared):
         send(each, "p11", packet("p11", "p12"), "p12")
         each.nbctl("--wait=hv", "set", "Logical_Switch", "s1", "other_config:vlan-passthru=true")
         send(each, "p11", tagged, "p12", lambda frame: Dot1Q in frame and frame[Dot1Q].vlan == 33)
-        assert len(each.sent("p12")) == 2
+        assert len([frame for frame in frames(each, "p12") if ARP not in frame]) == 2
 
     compared(scenario)
 
@@ -106,6 +106,7 @@ def test_routing_between_vlans(compared):
     compared(scenario)
 
 
+@pytest.mark.spares("chassis learn each other's gratuitous ARPs, which timers repeat: what they know depends on how long a scenario takes")
 def test_a_redirected_router_port(compared):
     """With reside-on-redirect-chassis, packets of VLANs to other networks pass the gateway chassis."""
 

@@ -1,5 +1,6 @@
 """Routes and policies of OVN's routers on both makers' switches."""
 
+import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
@@ -209,6 +210,7 @@ def test_static_mac_bindings_and_learned_ones(compared):
     compared(scenario)
 
 
+@pytest.mark.spares("sessions of BFD are in the controller, which begins them anew", "controller")
 def test_bfd_of_routes(compared):
     """A route with BFD serves while the next hop answers ovn-controller's BFD packets."""
 
@@ -343,6 +345,7 @@ def test_neighbours_of_ipv6(compared):
     compared(scenario)
 
 
+@pytest.mark.spares("sessions of BFD are in the controller, which begins them anew", "controller")
 def test_bfd_of_policies(compared):
     """A policy with BFD reroutes to the next hops that answer."""
 
