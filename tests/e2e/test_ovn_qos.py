@@ -133,7 +133,7 @@ def test_mirrors_over_tunnels(compared, kind):
     compared(scenario)
 
 
-@pytest.mark.spares("a controller keeps the zone of a mirror's target that it has read from the database", "switch", "database")
+@pytest.mark.spares("whether a controller gives a mirror's port a zone depends on what it learns first")
 def test_mirrors_to_logical_ports(compared):
     """A mirror with rules copies what they select to another logical port, also on another chassis."""
 
