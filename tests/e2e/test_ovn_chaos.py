@@ -122,7 +122,8 @@ def make(each, rng):
     rng.shuffle(ports)
     at = {port: rng.randrange(len(made)) for port in ports}
     for number, words in enumerate(made):
-        again(lambda words=words, **how: each.central.run("ovn-nbctl", *words, **how))
+        # It may wait for ever when its server is killed as it begins, of either maker.
+        again(lambda words=words, **how: each.central.run("ovn-nbctl", "--timeout=10", *words, **how))
         for port in ports:
             if at[port] == number:
                 again(lambda port=port, **how: each.chassis[PLACES[port]].plug({port: int(port[1:])}, **how))
