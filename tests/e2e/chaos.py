@@ -4,11 +4,10 @@ Steps are the changes of the northbound database and the packets that hosts send
 scenario goes on at once behind a change, and before a packet when the network has converged: what is lost while a switch is away is
 lost with Open vSwitch, too. At the end the network shows what it shows without kills, but for what a restart takes along.
 
-FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place of the comparison; without it, a few of them that change
-from day to day run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
+FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place of the comparison; without it, a few of them, always the
+same ones, run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
 """
 
-import datetime
 import os
 import random
 import re
@@ -20,7 +19,7 @@ from waiting import until
 
 KILLS = 4
 # With kills behind a comparison: one scenario of so many, and fewer kills.
-ONE_OF, FEW_KILLS = 50, 2
+ONE_OF, FEW_KILLS, SEED = 50, 2, 1
 PAUSE_S = 0.3
 # Daemons by the names that the marker `spares` uses.
 KINDS = ("northd", "central", "switch", "database", "controller")
@@ -35,9 +34,8 @@ def seeds():
 
 
 def sampled(name):
-    """Returns today's seed if it is the day of the test."""
-    seed = datetime.date.today().toordinal()
-    return seed if seeds() is None and zlib.crc32(f"{seed} {name}".encode()) % ONE_OF == 0 else None
+    """Returns the seed if the test is one of the few."""
+    return SEED if seeds() is None and zlib.crc32(f"{SEED} {name}".encode()) % ONE_OF == 0 else None
 
 
 class Chaos:
