@@ -120,10 +120,13 @@ class Chaos:
             return False
         victims = [("northd", None), ("central", None)]
         for name, one in self.each.chassis.items():
-            victims += [("database", name), ("controller", name)]
-            # A switch takes connections along, and flows that packets have made.
-            if not self.each.connections(name) and not any("_timeout=" in flow for flow in one.flows()):
-                victims.append(("switch", name))
+            victims.append(("database", name))
+            # Flows that packets have made do not come back: a switch takes them along, and a controller that starts removes them.
+            if not any("_timeout=" in flow for flow in one.flows()):
+                victims.append(("controller", name))
+                # A switch takes connections along, too.
+                if not self.each.connections(name):
+                    victims.append(("switch", name))
         victims = [victim for victim in victims if victim[0] not in self.spared]
         if not victims:
             return False

@@ -27,6 +27,8 @@ def normal(line, groups, meters, names):
     line = re.sub(r"(conj_id=|conjunction\()\d+", r"\1ID", line)
     # Zones of connection tracking are numbered in the order of a hash table.
     line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG1[1-3]\[(0\.\.15)?\])", r"load:ZONE->\1", line)
+    # So are the tunnels that packets come from.
+    line = re.sub(r"load:0x[0-9a-f]+->(NXM_NX_REG5\[16\.\.31\])", r"load:TUNNEL->\1", line)
     # So are the ports and the tunnels of a multicast group.
     if re.search(r"reg15=0x8[0-9a-f]{3},", line):
         head, actions = line.split(" actions=", 1)

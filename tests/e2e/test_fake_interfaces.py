@@ -27,7 +27,7 @@ class Bonded:
         settings = []
         for number, (member, kind) in enumerate(zip(MEMBERS, kinds), 1):
             settings += ["--", "set", "interface", member, f"type={kind}", f"ofport_request={number}"]
-        words = ["--fake-iface", "add-bond", "br0", "bond0", *MEMBERS[: len(kinds)], "bond_mode=active-backup"]
+        words = ["--fake-iface", "add-bond", "br0", "bond0", *MEMBERS[: len(kinds)], "bond_mode=active-backup", "other_config:bond-primary=p1"]
         self.switch.peers.run("ovs-vsctl", *words, *settings, check="nosuch" not in kinds)
 
     def add_member(self, name, number, *words):
