@@ -75,7 +75,8 @@ class Chaos:
         if self.busy or not (due or self.missing is not None):
             return
         with self:
-            if self.missing is not None:
+            # Without a daemon that the scenario has ended, changes are not confirmed.
+            if self.missing is not None and self._all_run():
                 self._converge()
                 self.missing = None
             if due and self._all_run():

@@ -1,5 +1,6 @@
 """OVN's load balancers on both makers' switches."""
 
+import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6DestUnreach, IPv6
 from scapy.layers.l2 import ARP, Ether
@@ -117,6 +118,7 @@ def test_affinity_sends_a_client_to_one_backend(compared):
     compared(scenario)
 
 
+@pytest.mark.spares("the timeout passes behind a kill")
 def test_affinity_ends_after_its_timeout(compared):
     """A learned choice is forgotten when no connection of the client has used it for the timeout."""
 

@@ -1,5 +1,6 @@
 """Packets of many connections, bursts, and whole connections through OVN's stateful pipelines on both makers' switches."""
 
+import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 
 from logical import add_outside, add_switches, converse, frames, introduce, ip, packet, reply, routed, send, syn
@@ -171,6 +172,7 @@ def test_connections_of_removed_next_hops(compared):
     compared(scenario)
 
 
+@pytest.mark.spares("chassis learn each other's gratuitous ARPs, which they send again behind a kill")
 def test_traffic_stays_on_the_gateways_chassis(compared):
     """With reside-on-redirect-chassis, all packets of a switch cross the physical network to the gateway's chassis."""
 

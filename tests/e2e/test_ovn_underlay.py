@@ -64,6 +64,7 @@ def talk(each):
     send(each, "p11", request, "p12", lambda frame: ARP in frame)
 
 
+@pytest.mark.spares("a switch that restarts forgets the underlay's IPv6 addresses", "switch")
 @pytest.mark.parametrize("kind", ["geneve", "vxlan"])
 def test_tunnels_over_ipv6(compared, kind):
     """All packets between chassis are in IPv6, with a checksum of UDP."""
