@@ -1,8 +1,8 @@
 """Scenarios of OVN on Flowstone's daemons, of which some are killed at random moments between the steps.
 
-Steps are the changes of the northbound database and the packets that hosts send. A daemon that is killed is started again. The
-scenario goes on at once behind a change, and before a packet when the network has converged: what is lost while a switch is away is
-lost with Open vSwitch, too. At the end the network shows what it shows without kills, but for what a restart takes along.
+Steps are the changes of the northbound database and the packets that hosts send. The harness starts each killed daemon again. After a
+change the scenario continues at once; before a packet the harness waits until the network has converged, as any switch loses packets
+while it is not running. At the end the network shows what it shows without kills, except for state that a restart does not preserve.
 
 FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place of the comparison; without it, a few of them, always the
 same ones, run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
@@ -23,7 +23,7 @@ ONE_OF, FEW_KILLS, SEED = 50, 2, 1
 PAUSE_S = 0.3
 # Daemons by the names that the marker `spares` uses.
 KINDS = ("northd", "central", "switch", "database", "controller")
-# Titles of what a network shows that a restart changes: frames and connections of before, and what daemons warn of.
+# Prefixes of the parts of `Network.shown` that are not compared: earlier frames and connections, and warnings.
 LOST = ("frames", "connections", "complaints")
 
 
@@ -122,10 +122,10 @@ class Chaos:
         victims = [("northd", None), ("central", None)]
         for name, one in self.each.chassis.items():
             victims.append(("database", name))
-            # Flows that packets have made do not come back: a switch takes them along, and a controller that starts removes them.
+            # Flows that packets have created (`learn`) are lost when the switch restarts, and a starting controller removes them.
             if not any("_timeout=" in flow for flow in one.flows()):
                 victims.append(("controller", name))
-                # A switch takes connections along, too.
+                # Tracked connections are lost with the switch, too.
                 if not self.each.connections(name):
                     victims.append(("switch", name))
         victims = [victim for victim in victims if victim[0] not in self.spared]

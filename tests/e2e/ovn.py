@@ -26,8 +26,8 @@ FIRST_VIF = 100
 # What switches may take to apply a change of flows to those that they have cached.
 CACHES_S = 0.05
 TUNNELS = ("geneve", "vxlan")
-# Warnings of controllers that depend on which of two changes a daemon sees first: both controllers store an address that they have
-# learned; a port is bound at a chassis before the tunnel there is made.
+# Warnings that ovn-controller logs only if events come in a certain order: two controllers insert the same learned address at the same
+# time; a controller reads the binding of a port before the row of the chassis to which it needs a tunnel.
 RACES = ("Transaction causes multiple rows in", "Failed to locate tunnel to reach main chassis")
 
 

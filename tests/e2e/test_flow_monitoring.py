@@ -114,7 +114,7 @@ def test_samples_of_packets(both):
     def samples(each):
         each.sflow("sampling=1", "polling=0", "header=100")
         each.dummies.flows("in_port=1,actions=2")
-        # Of frames that arrive together, those of known flows are sampled before others.
+        # In a batch, packets that hit cached flows are sampled before packets that miss.
         for count, frame in enumerate(FRAMES.values(), 1):
             each.dummies.receive("p1", frame)
             found = each.datagrams.samples(FLOW, count)

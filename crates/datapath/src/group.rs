@@ -193,7 +193,8 @@ impl<'a> Groups<'a> {
     /// Returns the list of a flow's actions.
     #[inline(always)]
     fn list(&mut self, flow: &'a Arc<Megaflow>, identity: u64) -> u8 {
-        // Compares all: which one is equal would be mispredicted for flows that take several lists in turn.
+        // Compares with all identities: a search that stops at the equal one ends in a mispredicted branch if flows take several
+        // lists in turn.
         let compared = self.identities[..self.n_lists.min(LISTS_COMPARED)].iter().zip(0..);
         let equal = compared.fold(0, |equal, (other, at)| equal | u32::from(*other == identity) << at);
         let list = if equal == 0 { self.n_lists } else { equal.trailing_zeros() as usize };

@@ -31,6 +31,19 @@ pub struct InterfaceSpec {
     pub ofport: Option<u16>,
 }
 
+impl InterfaceSpec {
+    /// An internal interface without a row.
+    pub fn internal_without_row() -> Self {
+        Self {
+            row: Ref::none(),
+            kind: "internal".to_owned(),
+            options: BTreeMap::new(),
+            ofport_request: None,
+            ofport: None,
+        }
+    }
+}
+
 /// Why an interface is not there.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InterfaceError {

@@ -1,7 +1,9 @@
-//! Adjacent `Set` actions of the fields that a router changes, as one change of a frame's bytes.
+//! Adjacent `Set` actions of the fields that a router changes (Ethernet addresses, type of service, time to live), as one change
+//! of a frame's bytes.
 //!
-//! The Ethernet addresses are at fixed places. The type of service and the time to live are so in untagged frames with IP packets
-//! whose lengths are right. All other packets take the actions one by one ([`super::set_all`]).
+//! Ethernet addresses are at the same offsets in all frames. The type of service and the time to live have fixed offsets in untagged
+//! frames whose IP header is valid: IPv4 without options, or IPv6. All other packets take the actions one by one
+//! ([`super::set_all`]), with the same result.
 
 use base::DropReason;
 use dpif::DpAction;
@@ -44,7 +46,7 @@ impl Bits<u128> {
 /// The bits that a list of `Set` actions writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Patch {
-    /// The destination and source addresses: 12 bytes, right-aligned.
+    /// The destination address and the source address behind it: 12 bytes, right-aligned.
     addresses: Bits<u128>,
     tos: Bits<u8>,
     ttl: Bits<u8>,
@@ -58,7 +60,7 @@ impl Patch {
             let DpAction::Set { field, value, mask } = action else { return None };
             let (value, mask) = (*value, mask & field.info().full_mask());
             match field {
-                // It finds headers, and writes nothing.
+                // An action that writes nothing still refuses truncated headers, which a patch would not look for.
                 _ if mask == 0 => return None,
                 Field::EthDst => patch.addresses.add(value << 48, mask << 48),
                 Field::EthSrc => patch.addresses.add(value, mask),
@@ -110,7 +112,7 @@ impl Patch {
                     return false;
                 }
                 let mut checksum = u16::from_be_bytes([head[24], head[25]]);
-                // Each is the low or the high byte of a word.
+                // The type of service is the low byte of its 16-bit word, the time to live the high byte.
                 for (word, is_low, bits) in [(14, true, self.tos), (22, false, self.ttl)] {
                     let old = [head[word], head[word + 1]];
                     let new = if is_low { [old[0], bits.of(old[1])] } else { [bits.of(old[0]), old[1]] };

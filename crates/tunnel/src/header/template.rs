@@ -272,7 +272,7 @@ impl Template {
             Fix::UdpMore { src, gtpu, has_checksum } => {
                 let len = (own + inner) as u16;
                 let port = set_udp(behind, src, hash, context, own + inner);
-                // Only what differs between packets is read: loads that follow stores of other sizes wait for them.
+                // Adds up numbers instead of reading the header: loads wait for preceding stores to parts of their bytes.
                 let mut headers = (self.pseudo + self.behind_ip).u16(len).u16(len);
                 if src == 0 {
                     headers = headers.u16(port);

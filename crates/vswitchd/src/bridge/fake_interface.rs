@@ -8,7 +8,6 @@ use crate::feature::Counts;
 use crate::interface::{InterfaceSpec, RunningInterface};
 use ovsdb::Uuid;
 use ovsdb_client::typed::Ref;
-use std::collections::BTreeMap;
 
 impl Bridge {
     /// Notes whether a port is to have a fake interface. It is opened with the other interfaces of the work.
@@ -37,14 +36,7 @@ impl Bridge {
             if name == self.name || self.interfaces.contains_key(&name) || !self.is_aggregate(port) {
                 continue;
             }
-            let spec = InterfaceSpec {
-                row: Ref::none(),
-                kind: "internal".to_owned(),
-                options: BTreeMap::new(),
-                ofport_request: None,
-                ofport: None,
-            };
-            self.interfaces.insert(name.clone(), Interface::new(spec, row));
+            self.interfaces.insert(name.clone(), Interface::new(InterfaceSpec::internal_without_row(), row));
             self.open_interface(&name, devices, counts);
             self.work.interfaces.insert(name);
         }

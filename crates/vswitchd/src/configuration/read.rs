@@ -10,7 +10,7 @@ use ovsdb::Uuid;
 use ovsdb_client::Replica;
 use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, port};
 use ovsdb_client::typed::{Column, Ref, Row};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Reads what is stale of a bridge.
 pub(super) fn read_bridge(
@@ -177,14 +177,7 @@ fn read_local_port(bridge: &mut Bridge, references: &mut References) {
         if !is_made {
             let name = bridge.name.clone();
             add_port(bridge, Uuid::ZERO, (Ref::none(), &name), vec![name.clone()], references);
-            let spec = InterfaceSpec {
-                row: Ref::none(),
-                kind: "internal".to_owned(),
-                options: BTreeMap::new(),
-                ofport_request: None,
-                ofport: None,
-            };
-            add_interface(bridge, &name, spec, Uuid::ZERO, references);
+            add_interface(bridge, &name, InterfaceSpec::internal_without_row(), Uuid::ZERO, references);
         }
     }
     references.warn(&bridge.warnings, &warnings);

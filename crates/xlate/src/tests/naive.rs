@@ -57,10 +57,10 @@ pub(super) struct Naive<'a> {
     pub(super) copy_of: Vec<usize>,
     /// True while a shortened copy is output, which does not cross patch ports.
     pub(super) is_shortened: bool,
-    /// True behind `pop_pbb`: the tags of the frame below are seen only after the packet is recirculated, which a mirror does not
-    /// wait for. This twin sees them at once.
+    /// True after `pop_pbb`: the translation learns the VLAN tags of the inner frame when the packet is recirculated, and a mirror
+    /// copies the packet before that. This twin knows the tags at once.
     pub(super) is_uncovered: bool,
-    /// True if a mirror has chosen the tags of such a packet.
+    /// True if a mirror has copied such a packet, so that the twin's copy may have other tags than the translation's.
     pub(super) by_uncovered: bool,
 }
 
