@@ -12,7 +12,7 @@ import time
 import jsonrpc
 import pcap
 from databases import DatabaseServer, plain
-from shown import MONITOR_MAC, hexes, normal, text_of
+from shown import MONITOR_MAC, hexes, microflow, normal, text_of
 from switch import run
 from waiting import until
 
@@ -27,8 +27,14 @@ FIRST_VIF = 100
 CACHES_S = 0.05
 TUNNELS = ("geneve", "vxlan")
 # Warnings that ovn-controller logs only if events come in a certain order: two controllers insert the same learned address at the same
-# time; a controller reads the binding of a port before the row of the chassis to which it needs a tunnel.
-RACES = ("Transaction causes multiple rows in", "Failed to locate tunnel to reach main chassis")
+# time; a controller reads the binding of a port before the row of the chassis to which it needs a tunnel. And two that northd logs:
+# it reads a network function that has no monitor yet, or one that is not bound. Which function it reads first is up to UUIDs.
+RACES = (
+    "Transaction causes multiple rows in",
+    "Failed to locate tunnel to reach main chassis",
+    "Service_monitor is not found for network_function:",
+    "invalid service monitor",
+)
 
 
 class Process:
@@ -590,7 +596,7 @@ class Network:
 
     def _hexes(self, frames):
         frames = hexes(frames)
-        return sorted(set(frames)) if self.repeats else frames
+        return sorted(set(frames)) if self.repeats else sorted(frames, key=microflow)
 
     def stop(self):
         wrong = [line for chassis in self.chassis.values() for line in chassis.stop()]

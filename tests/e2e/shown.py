@@ -56,6 +56,21 @@ def hexes(frames):
     return found
 
 
+def microflow(frame):
+    """The Ethernet, IP and transport addresses of a frame in hexadecimal without tags or IP options. A switch keeps the order of packets within a
+    microflow alone."""
+    frame = bytes.fromhex(frame)
+    match frame[12:14]:
+        case b"\x08\x00":
+            protocol, addresses, after = frame[23:24], frame[26:34], frame[34:]
+        case b"\x86\xdd":
+            protocol, addresses, after = frame[20:21], frame[22:54], frame[54:]
+        case _:
+            return frame[:14]
+    ports = after[:4] if protocol in (b"\x06", b"\x11", b"\x84") else b""
+    return frame[:14] + protocol + addresses + ports
+
+
 def is_health_check(frame):
     return frame[6:12] == bytes.fromhex(MONITOR_MAC.replace(":", ""))
 
