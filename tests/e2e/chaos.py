@@ -8,11 +8,14 @@ FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place
 same ones, run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
 """
 
+import contextlib
 import os
 import random
 import re
 import time
 import zlib
+from dataclasses import dataclass
+from typing import Callable
 
 from shown import difference
 from waiting import until
@@ -21,8 +24,8 @@ KILLS = 4
 # With kills behind a comparison: one scenario of so many, and fewer kills.
 ONE_OF, FEW_KILLS, SEED = 50, 2, 1
 PAUSE_S = 0.3
-# Daemons by the names that the marker `spares` uses.
-KINDS = ("northd", "central", "switch", "database", "controller")
+# Commands that only read, and so are no steps: scenarios repeat them while they wait.
+READS = re.compile(r"(get|list|find|show)|[a-z0-9-]*-(list|get[a-z-]*)|list-[a-z-]*")
 # Prefixes of the parts of `Network.shown` that are not compared: earlier frames and connections, and warnings.
 LOST = ("frames", "connections", "complaints")
 
@@ -38,11 +41,51 @@ def sampled(name):
     return SEED if seeds() is None and zlib.crc32(f"{SEED} {name}".encode()) % ONE_OF == 0 else None
 
 
+@dataclass
+class Victim:
+    """A daemon that may be killed, and how to start it again. The marker `spares` names its kind."""
+
+    kind: str
+    name: str
+    runs: Callable
+    kill: Callable
+    start: Callable
+
+    def __str__(self):
+        return f"{self.kind} of {self.name}"
+
+
+def process(kind, name, one):
+    """One of OVN's daemons (`ovn.Process`)."""
+
+    def start():
+        one.start()
+        one.await_control()
+
+    return Victim(kind, name, lambda: one.process, one.kill, start)
+
+
+def server(kind, name, one):
+    """A database server (`DatabaseServer`)."""
+    return Victim(kind, name, lambda: one.process, one.kill, lambda: one.start(*one.words))
+
+
+def database_of(kind, name, switch, start):
+    """The database server of a switch."""
+    return Victim(kind, name, lambda: switch.runs("ovsdb-server"), lambda: switch.kill("ovsdb-server"), start)
+
+
+def switch_of(kind, name, switch, start):
+    """The daemon of a switch."""
+    return Victim(kind, name, switch.runs, lambda: switch.kill("ovs-vswitchd"), start)
+
+
 class Chaos:
-    """Counts the steps of a scenario, and kills a daemon at some of them."""
+    """Counts the steps of a scenario, and kills a daemon at some of them. A scenario may consist of several networks."""
 
     def __init__(self, each, kills=(), rng=None, spared=()):
         self.each = each
+        self.networks = each.networks
         self.kills = set(kills)
         self.rng = rng
         self.spared = spared
@@ -51,11 +94,14 @@ class Chaos:
         self.busy = False
         # What has to come back before the next packet: the state of a moment ago.
         self.missing = None
-        each.chaos = each.central.chaos = self
+        each.chaos = self
+        for network in self.networks.values():
+            network.chaos = network.central.chaos = self
 
     def change(self, words, command):
-        """A change of the northbound database by ovn-nbctl. The kill comes between the commit and its effects."""
-        if not self._is_due():
+        """A change of a database, as of the northbound one by ovn-nbctl. The kill comes between the commit and its effects."""
+        name = next((str(word) for word in words if not str(word).startswith("-")), "")
+        if READS.fullmatch(name) or not self._is_due():
             return command(*words)
         with self:
             before = self._lasting()
@@ -89,6 +135,16 @@ class Chaos:
                     same = lambda: now.append(self._state()) or now[-1] == before
                     until(same, lambda: f"{self}: the network of before:\n{difference(now[-1], before)}", interval_s=0.2)
 
+    @contextlib.contextmanager
+    def burst(self):
+        """Counts several packets as one step, with a kill before the first of them at most."""
+        self.packet()
+        was, self.busy = self.busy, True
+        try:
+            yield
+        finally:
+            self.busy = was
+
     def __str__(self):
         return f"kills of {'; '.join(self.killed)}"
 
@@ -106,61 +162,52 @@ class Chaos:
 
     # Victims.
 
+    def _chassis(self):
+        return {name: one for network in self.networks.values() for name, one in network.chassis.items()}
+
     def _all_run(self):
         """Returns false if the scenario has ended or paused a daemon itself: what works without it may not without a second one."""
-        central, chassis = self.each.central, self.each.chassis.values()
-        if not (central.server.process and central.northd.process and all(one.controller.process for one in chassis)):
+        if not all(victim.runs() for victim in self._victims()):
             return False
-        if not all(one.switch.runs() and one.switch.runs("ovsdb-server") for one in chassis):
+        return all("active" in network.central.northd.control_command("status") for network in self.networks.values())
+
+    def _victims(self):
+        """All daemons."""
+        found = list(self.each.victims)
+        for name, network in self.networks.items():
+            found += network.victims if network is not self.each else []
+            found += [process("northd", name, network.central.northd), server("central", name, network.central.server)]
+        for name, one in self._chassis().items():
+            found.append(database_of("database", name, one.switch, one.switch.start_database))
+            found.append(process("controller", name, one.controller))
+            found.append(switch_of("switch", name, one.switch, lambda one=one: (one.start_switch(), self._release(one))))
+        return found
+
+    def _preserves(self, victim):
+        """Returns false if the daemon has state of the scenario that a restart does not preserve."""
+        if victim.kind not in ("controller", "switch"):
+            return True
+        one = self._chassis()[victim.name]
+        # Flows that packets have created (`learn`) are lost when the switch restarts, and a starting controller removes them.
+        if any("_timeout=" in flow for flow in one.flows()):
             return False
-        return "active" in central.northd.control_command("status")
+        # Tracked connections are lost with the switch, too.
+        return victim.kind == "controller" or not one.network.connections(victim.name)
 
     def _kill(self, when):
         """Kills a daemon and starts it again. Returns false if none may be killed now."""
         if not self._all_run():
             return False
-        victims = [("northd", None), ("central", None)]
-        for name, one in self.each.chassis.items():
-            victims.append(("database", name))
-            # Flows that packets have created (`learn`) are lost when the switch restarts, and a starting controller removes them.
-            if not any("_timeout=" in flow for flow in one.flows()):
-                victims.append(("controller", name))
-                # Tracked connections are lost with the switch, too.
-                if not self.each.connections(name):
-                    victims.append(("switch", name))
-        victims = [victim for victim in victims if victim[0] not in self.spared]
+        victims = [victim for victim in self._victims() if victim.kind not in self.spared and self._preserves(victim)]
         if not victims:
             return False
         # Each kind is as probable as another one.
-        kind = self.rng.choice(sorted({victim[0] for victim in victims}))
-        victim = self.rng.choice([victim for victim in victims if victim[0] == kind])
-        self.killed.append(f"{kind} of {victim[1] or 'the network'} at step {self.steps} {when}")
-        central, one = self.each.central, self.each.chassis.get(victim[1])
-        pause = lambda: time.sleep(self.rng.choice((0, self.rng.uniform(0, PAUSE_S))))
-        match kind:
-            case "northd":
-                central.northd.kill()
-                pause()
-                central.northd.start()
-                central.northd.await_control()
-            case "central":
-                central.server.kill()
-                pause()
-                central.server.start(*central.server.words)
-            case "switch":
-                one.switch.kill("ovs-vswitchd")
-                pause()
-                one.start_switch()
-                self._release(one)
-            case "database":
-                one.switch.kill("ovsdb-server")
-                pause()
-                one.switch.start_database()
-            case "controller":
-                one.controller.kill()
-                pause()
-                one.controller.start()
-                one.controller.await_control()
+        kind = self.rng.choice(sorted({victim.kind for victim in victims}))
+        victim = self.rng.choice([victim for victim in victims if victim.kind == kind])
+        self.killed.append(f"{victim} at step {self.steps} {when}")
+        victim.kill()
+        time.sleep(self.rng.choice((0, self.rng.uniform(0, PAUSE_S))))
+        victim.start()
         return True
 
     def _release(self, one):
@@ -179,8 +226,7 @@ class Chaos:
 
     def _quiet(self):
         """Waits a moment until no frame is on its way any more."""
-        ports = [*self.each.places, *self.each.externals]
-        counts = lambda: [len(self.each.sent(port)) for port in ports]
+        counts = lambda: [len(network.sent(port)) for network in self.networks.values() for port in (*network.places, *network.externals)]
         last, since, end = counts(), time.monotonic(), time.monotonic() + 3
         while time.monotonic() < min(since + 0.2, end):
             time.sleep(0.05)
@@ -189,26 +235,31 @@ class Chaos:
 
     def _converge(self):
         """Waits until all daemons have found each other, and what was there before a kill is there again."""
-        for one in self.each.chassis.values():
+        for one in self._chassis().values():
             one.await_cable()
             # The switch follows its database.
             one.switch.vsctl("set", "Open_vSwitch", ".", f"external_ids:chaos={self.steps}")
             self._await_flows(one)
-        self.each.central.sync()
+        self._sync()
         if self.missing:
             lost = lambda: {key: value for key, value in self.missing.items() if self._lasting().get(key, value) != value}
             until(lambda: not lost(), lambda: f"{self}: what was there before: {lost()}, not {self._lasting()}", interval_s=0.2)
-            self.each.central.sync()
+            self._sync()
+
+    def _sync(self):
+        for network in self.networks.values():
+            network.central.sync()
 
     def _lasting(self):
         """The ports that are up, and the BFD sessions of tunnels: what comes back behind a kill, whatever the scenario changes meanwhile."""
         found = {}
         if not self._all_run():
             return found
-        for port, (_, _, up, _) in self.each.bindings().items():
-            if up == "true":
-                found[f"port {port}"] = up
-        for name, one in self.each.chassis.items():
+        for where, network in self.networks.items():
+            for port, (_, _, up, _) in network.bindings().items():
+                if up == "true":
+                    found[f"port {port} of {where}"] = up
+        for name, one in self._chassis().items():
             for row in one.switch.rows(Interface=("name", "bfd_status"))["Interface"]:
                 if dict(row["bfd_status"][1]).get("state") == "up":
                     found[f"BFD of {row['name']} at {name}"] = "up"
@@ -216,9 +267,9 @@ class Chaos:
 
     def _state(self):
         """What packets depend on."""
-        found = {"bindings": self.each.bindings(), "lasting": self._lasting()}
-        for name, one in self.each.chassis.items():
-            found[f"flows of {name}"] = permanent(one.flows())
+        found = {f"bindings of {name}": network.bindings() for name, network in self.networks.items()} | {"lasting": self._lasting()}
+        for name, one in self._chassis().items():
+            found[f"flows of {name}"] = steady(permanent(one.flows()), one.network.varying)
         return found
 
 
@@ -227,12 +278,21 @@ def permanent(flows):
     return sorted(re.sub(r"load:0x[0-9a-f]+->NXM_NX_REG5", "load:TUNNEL->NXM_NX_REG5", flow) for flow in flows if "_timeout=" not in flow)
 
 
-def lasting(shown):
-    """What a network shows without all that a restart changes."""
+def steady(lines, varying):
+    """Lines of text without the parts that match a pattern, and without lines that match as a whole."""
+    for pattern in varying:
+        lines = [kept for line in lines if (kept := re.sub(pattern, "", line))]
+    return lines
+
+
+def lasting(shown, varying):
+    """What networks show without all that a restart changes, and without what varies: see `Network.varying`."""
     found = {title: value for title, value in shown.items() if not title.startswith(LOST)}
     for title, value in found.items():
         if title.startswith("flows"):
-            found[title] = permanent(value)
+            found[title] = steady(permanent(value), varying)
+        elif title.startswith("MAC bindings"):
+            found[title] = steady([" ".join(row) for row in value], varying)
     return found
 
 
@@ -247,12 +307,15 @@ def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS, spared=
         scenario(each)
         with chaos:
             chaos._converge()
-            each.ends_daemons = True
-            wanted, now = lasting(undisturbed), []
-            same = lambda: now.append(lasting(each.shown())) or not difference(now[-1], wanted)
+            varying = [pattern for network in each.networks.values() for pattern in network.varying]
+            for network in each.networks.values():
+                network.ends_daemons = True
+            wanted, now = lasting(undisturbed, varying), []
+            same = lambda: now.append(lasting(each.shown(), varying)) or not difference(now[-1], wanted)
             until(same, lambda: f"the network without kills:\n{difference(now[-1], wanted)}", interval_s=0.5)
     except BaseException as error:
-        logs = {name: str(one.switch.directory) for name, one in each.chassis.items()} | {"central": str(each.central.server.directory)}
+        logs = {name: str(one.switch.directory) for name, one in chaos._chassis().items()}
+        logs |= {f"central of {name}": str(network.central.server.directory) for name, network in each.networks.items()}
         error.add_note(f"seed {seed}: {chaos}; logs in {logs}")
         raise
     print(f"seed {seed}: {chaos}")

@@ -6,15 +6,13 @@ Debian's Open vSwitch that tests/peers/unpack.sh made. `./test e2e` sets both.
 
 import os
 import subprocess
-import warnings
 from pathlib import Path
 
 import pytest
 
-import chaos
+from comparison import comparison
 from hosts import Host, Namespace
 from ovn import Network, Underlays
-from shown import difference
 from switch import TOP, Switch
 
 
@@ -179,47 +177,5 @@ def network(making):
 
 @pytest.fixture
 def compared(request, making, network):
-    """Runs a scenario on OVN over the switches and databases of both makers, and compares what the networks show at its end. A scenario
-    with a difference runs once more: timers of OVN's programs may make one on a busy machine. The first one is a warning then.
-    See `chaos` for scenarios with kills."""
-    spares = request.node.get_closest_marker("spares")
-    spared = (spares.args[1:] or chaos.KINDS) if spares else ()
-
-    def one(scenario, settings, maker):
-        """What the network of a maker shows, and the number of steps."""
-        each = network(maker)
-        counter = chaos.Chaos(each)
-        try:
-            with counter:
-                each.start(**settings)
-            scenario(each)
-            with counter:
-                return each.shown(), counter.steps
-        except BaseException as error:
-            error.add_note(f"with the daemons of {'Open vSwitch' if maker else 'Flowstone'}")
-            raise
-
-    def once(scenario, settings):
-        theirs, _ = one(scenario, settings, making.peers)
-        ours, steps = one(scenario, settings, None)
-        return difference(ours, theirs), ours, steps
-
-    def run(scenario, **settings):
-        name = request.node.nodeid
-        with_kills = lambda seed, *results, **how: chaos.run(network, scenario, settings, f"{seed} {name}", *results, spared=spared, **how)
-        if chaos.seeds():
-            if spared == chaos.KINDS:
-                pytest.skip(f"no kills: {spares.args[0]}")
-            results = one(scenario, settings, None)
-            for seed in chaos.seeds():
-                with_kills(seed, *results)
-            return
-        text, *results = once(scenario, settings)
-        if text:
-            warnings.warn(f"a difference that may not show again:\n{text}", stacklevel=2)
-            text, *results = once(scenario, settings)
-            assert not text, text
-        if spared != chaos.KINDS and (seed := chaos.sampled(name)):
-            with_kills(seed, *results, kills=chaos.FEW_KILLS)
-
-    return run
+    """Runs a scenario on networks of both makers, see `comparison`."""
+    return comparison(request.node, making.peers, network)

@@ -4,6 +4,7 @@ Chassis have dummy datapaths; sockets join their underlay bridges to one switch,
 Debian, whoever made the databases and switches.
 """
 
+import contextlib
 import re
 import signal
 import subprocess
@@ -400,10 +401,15 @@ class Network:
         self.ends_daemons = False
         # Set by scenarios that repeat frames until an answer comes: each different frame counts once.
         self.repeats = False
+        # Set by scenarios: patterns of flows, of parts of them and of MAC bindings that depend on moments, and so are not compared behind
+        # kills.
+        self.varying = []
         # What scenarios have found besides, {title: value}.
         self.remarks = {}
-        # Kills daemons between the steps of a scenario.
+        # Kills daemons between the steps of a scenario, also the further ones that it adds here.
         self.chaos = None
+        self.victims = []
+        self.networks = {"the network": self}
         # The machines outside.
         self.externals = {}
         # The chassis that have a port of the underlay.
@@ -510,6 +516,10 @@ class Network:
         if self.chaos:
             self.chaos.packet()
         self.place(port).receive(port, *frames)
+
+    def burst(self):
+        """The frames in this context follow each other without kills in between."""
+        return self.chaos.burst() if self.chaos else contextlib.nullcontext()
 
     def sent(self, port):
         return self.place(port).sent(port)

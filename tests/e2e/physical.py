@@ -25,3 +25,17 @@ def local_rows(each, table, *columns):
         rows = json.loads(chassis.switch.vsctl("--format=json", f"--columns={','.join(columns)}", "list", table))["data"]
         found[name] = sorted(json.dumps(row) for row in rows)
     return found
+
+
+def vary_own_bindings(each, *ports):
+    """Chassis hear each other's gratuitous ARPs of these router ports over the physical network, and the router learns its own addresses:
+    when depends on timers, and on when a controller starts, which announces them again."""
+    macs = dict(each.rows("Port_Binding", "logical_port", "mac"))
+    keys = dict(each.rows("Port_Binding", "logical_port", "tunnel_key"))
+    for port in ports:
+        own, key = macs[port].split()[0], int(keys[port])
+        each.varying += [
+            rf"{port} [0-9a-f.:]+ {own}",
+            # The tables of MAC bindings.
+            rf"table=(66|67|79),.*\breg1[45]={key:#x},.*\b(dl_src=|mod_dl_dst:){own}\b.*",
+        ]

@@ -1,0 +1,54 @@
+"""Scenarios of OVN over the switches and databases of both makers: what their networks show at the end is the same.
+
+A scenario with a difference runs once more: timers of OVN's programs may make one on a busy machine. The first one is a warning then.
+See `chaos` for scenarios with kills.
+"""
+
+import warnings
+
+import chaos
+from shown import difference
+
+
+def comparison(node, peers, make):
+    """Returns the function that runs a scenario of the test `node`. `make` makes a network (`ovn.Network`), or several with the same
+    methods, of Open vSwitch's daemons if its argument is `peers`, and of Flowstone's without an argument; its caller ends them."""
+    spares = node.get_closest_marker("spares")
+    spared = spares.args[1:] if spares else ()
+    assert spared or not spares, "the marker names the kinds of daemons that it spares"
+
+    def one(scenario, settings, *maker):
+        """What the network of a maker shows, and the number of steps."""
+        each = make(*maker)
+        counter = chaos.Chaos(each)
+        try:
+            with counter:
+                each.start(**settings)
+            scenario(each)
+            with counter:
+                return each.shown(), counter.steps
+        except BaseException as error:
+            error.add_note(f"with the daemons of {'Open vSwitch' if maker else 'Flowstone'}")
+            raise
+
+    def once(scenario, settings):
+        theirs, _ = one(scenario, settings, peers)
+        ours, steps = one(scenario, settings)
+        return difference(ours, theirs), ours, steps
+
+    def run(scenario, **settings):
+        with_kills = lambda seed, *results, **how: chaos.run(make, scenario, settings, f"{seed} {node.nodeid}", *results, spared=spared, **how)
+        if chaos.seeds():
+            results = one(scenario, settings)
+            for seed in chaos.seeds():
+                with_kills(seed, *results)
+            return
+        text, *results = once(scenario, settings)
+        if text:
+            warnings.warn(f"a difference that may not show again:\n{text}", stacklevel=2)
+            text, *results = once(scenario, settings)
+            assert not text, text
+        if seed := chaos.sampled(node.nodeid):
+            with_kills(seed, *results, kills=chaos.FEW_KILLS)
+
+    return run
