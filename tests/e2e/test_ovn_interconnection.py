@@ -1,17 +1,19 @@
 """Two networks of OVN that ovn-ic joins by transit switches, over databases of both makers' servers."""
 
-import warnings
-
 import pytest
 from scapy.layers.inet import IP
 from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
+import chaos
+from comparison import comparison
 from databases import DatabaseServer
 from logical import add_switches, ip6, join, packet, routed
 from ovn import Process
-from shown import difference
 from waiting import until
+
+# The first tunnel key of transit switches.
+GLOBAL_KEYS = 0xFF0000
 
 
 class Zones:
@@ -22,12 +24,16 @@ class Zones:
         self.networks["az2"].share_underlay(self.networks["az1"])
         schemas = [making.peers.parent / f"usr/share/ovn/ovn-ic-{which}.ovsschema" for which in ("nb", "sb")]
         self.server = DatabaseServer(maker or making.programs, making.peers, directory, schemas)
+        # Kills daemons between the steps of a scenario, also these.
+        self.chaos = None
+        self.victims = [chaos.server("ic-database", "all zones", self.server)]
         self.daemons = []
-        for network in self.networks.values():
+        for name, network in self.networks.items():
             own = [f"--ovn{which}-db={network.central.server.remote}" for which in ("nb", "sb")]
             common = [f"--ic-{which}-db={self.server.remote}" for which in ("nb", "sb")]
             server = network.central.server
             self.daemons.append(Process(making.peers / "ovn-ic", [*own, *common], server.directory, server.environment))
+            self.victims.append(chaos.process("ic", name, self.daemons[-1]))
 
     def start(self):
         self.server.start()
@@ -38,8 +44,8 @@ class Zones:
         second.central.start()
         second.add_chassis(2, ovn_is_interconn="true")
         one, other = first.chassis["hv1"], second.chassis["hv2"]
-        one.switch.appctl("tnl/neigh/set", "br-phys", other.address, other.mac)
-        other.switch.appctl("tnl/neigh/set", "br-phys", one.address, one.mac)
+        one.configure("tnl/neigh/set", "br-phys", other.address, other.mac)
+        other.configure("tnl/neigh/set", "br-phys", one.address, one.mac)
         for (name, network), daemon in zip(self.networks.items(), self.daemons):
             options = ["options:ic-route-adv=true", "options:ic-route-learn=true"]
             network.nbctl("set", "NB_Global", ".", f"name={name}", *options)
@@ -51,6 +57,9 @@ class Zones:
         return self.server.run("ovn-ic-sbctl", f"--db={self.server.remote}", *words).out.split()
 
     def nbctl(self, *words):
+        return self.chaos.change(words, self._nbctl) if self.chaos else self._nbctl(*words)
+
+    def _nbctl(self, *words):
         return self.server.run("ovn-ic-nbctl", f"--db={self.server.remote}", *words).out.rstrip("\n")
 
     def sync(self):
@@ -58,7 +67,7 @@ class Zones:
             network.central.sync()
 
     def shown(self):
-        found = {f"{name}: {title}": value for name, network in self.networks.items() for title, value in network.shown().items()}
+        found = {f"{title} in {name}": value for name, network in self.networks.items() for title, value in network.shown().items()}
         rows = self.server.contents("OVN_IC_Southbound", ("Availability_Zone", "Gateway", "Port_Binding", "Route", "Datapath_Binding"))
         # Rows name others by UUIDs, which `names` are instead.
         names = {uuid: row.get("name", row.get("transit_switch")) for table in rows.values() for uuid, row in table.items()}
@@ -81,28 +90,15 @@ def plain(row, names):
 
 
 @pytest.fixture
-def joined(making, network, tmp_path_factory):
-    """Runs a scenario on two joined networks of each maker, and compares what they show at the end; once more behind a difference, as
-    timers of OVN's programs may make one."""
+def joined(request, making, network, tmp_path_factory):
+    """Runs a scenario on two joined networks of each maker, see `comparison`."""
     made = []
 
-    def once(scenario):
-        shown = []
-        for maker in (making.peers, None):
-            made.append(Zones(network, making, maker, tmp_path_factory.mktemp("ic")))
-            made[-1].start()
-            scenario(made[-1])
-            shown.append(made[-1].shown())
-        theirs, ours = shown
-        return difference(ours, theirs)
+    def make(maker=None):
+        made.append(Zones(network, making, maker, tmp_path_factory.mktemp("ic")))
+        return made[-1]
 
-    def run(scenario):
-        if text := once(scenario):
-            warnings.warn(f"a difference that may not show again:\n{text}", stacklevel=2)
-            text = once(scenario)
-            assert not text, text
-
-    yield run
+    yield comparison(request.node, making.peers, make)
     for zones in made:
         zones.stop()
 
@@ -111,7 +107,8 @@ def connect(zones, ipv6=False):
     """Host p11 in the first network and p22 in the second, whose routers meet at the transit switch ts1."""
     zones.nbctl("ts-add", "ts1")
     for number, network in enumerate(zones.networks.values(), 1):
-        until(lambda network=network: "ts1" in network.nbctl("ls-list"), "the transit switch")
+        # It may have a number of its own network first, which the router then does not get.
+        until(lambda network=network: has_global_key(network), "the transit switch")
         router = f"r{number}"
         add_switches(network, numbers=(number,), hosts=(number,), router=router, ipv6=ipv6)
         addresses = [f"169.254.100.{number}/24", *([f"fd00:100::{number}/64"] if ipv6 else [])]
@@ -124,6 +121,11 @@ def connect(zones, ipv6=False):
         learned = lambda network=network, number=number: f"10.0.{3 - number}.0/24" in routes(network)
         until(learned, "a learned route")
     zones.sync()
+
+
+def has_global_key(network):
+    """Returns true if the only datapath of a network is the transit switch, with a number that both networks use."""
+    return [int(key) >= GLOBAL_KEYS for (key,) in network.rows("Datapath_Binding", "tunnel_key")] == [True]
 
 
 def routes(network):
