@@ -6,6 +6,7 @@ import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import ARP, Ether
 
+import chaos
 from databases import DatabaseServer
 from logical import BROADCAST, add_switches, mac, packet, send
 from pki import Authority
@@ -43,6 +44,7 @@ def test_a_relay(compared, servers, tmp_path_factory):
         servers.append(relay)
         source = f"relay:OVN_Southbound:{each.central.server.remote}"
         relay.start(source)
+        each.victims.append(chaos.server("relay", "hv1", relay))
         use(each.chassis["hv1"], relay.remote)
         add_switches(each)
         send(each, "p11", packet("p11", "p12"), "p12")

@@ -5,6 +5,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.layers.vxlan import VXLAN
 
+import chaos
 from databases import DatabaseServer
 from logical import BROADCAST, add_switches, ip, mac, packet, send
 from ovn import Process
@@ -28,6 +29,9 @@ class Vtep:
         self.controller = Process(each.making.peers / "ovn-controller-vtep", databases, directory, self.server.environment)
 
     def ctl(self, *words):
+        return self.each.chaos.change(words, self._ctl) if self.each.chaos else self._ctl(*words)
+
+    def _ctl(self, *words):
         words = [self.programs / "vtep-ctl", "--timeout=60", f"--db={self.server.remote}", *words]
         return run(words, env=self.server.environment).out.rstrip("\n")
 
@@ -41,6 +45,8 @@ class Vtep:
         self.ctl("add-ps", "br-vtep", "--", "set", "Physical_Switch", "br-vtep", f"tunnel_ips={VTEP_ADDRESS}")
         self.ctl("add-port", "br-vtep", "eth1", "--", "add-ls", "ls0", "--", "bind-ls", "br-vtep", "eth1", "100", "ls0")
         self.controller.start()
+        # Of these, too, some are killed.
+        self.each.victims += [chaos.server("vtep-database", "br-vtep", self.server), chaos.process("vtep-controller", "br-vtep", self.controller)]
 
     def stop(self):
         wrong = self.controller.stop()
