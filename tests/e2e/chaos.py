@@ -5,7 +5,7 @@ change the scenario continues at once; before a packet the harness waits until t
 while it is not running. At the end the network shows what it shows without kills, except for state that a restart does not preserve.
 
 FLOWSTONE_OVN_CHAOS=1,2 has all scenarios run with kills of these seeds in place of the comparison; without it, a few of them, always the
-same ones, run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0.
+same ones, run with kills behind it, and none with FLOWSTONE_OVN_CHAOS=0. FLOWSTONE_OVN_VICTIMS=ic,relay kills daemons of these kinds only.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import re
 import time
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable
 
 from shown import difference
@@ -36,6 +37,12 @@ def seeds():
     return None if text is None else [int(word) for word in text.split(",") if word not in ("", "0")]
 
 
+def chosen(kind):
+    """Returns true if the environment does not limit the kinds of daemons to others."""
+    text = os.environ.get("FLOWSTONE_OVN_VICTIMS")
+    return not text or kind in text.split(",")
+
+
 def sampled(name):
     """Returns the seed if the test is one of the few."""
     return SEED if seeds() is None and zlib.crc32(f"{SEED} {name}".encode()) % ONE_OF == 0 else None
@@ -47,6 +54,7 @@ class Victim:
 
     kind: str
     name: str
+    directory: Path
     runs: Callable
     kill: Callable
     start: Callable
@@ -62,22 +70,22 @@ def process(kind, name, one):
         one.start()
         one.await_control()
 
-    return Victim(kind, name, lambda: one.process, one.kill, start)
+    return Victim(kind, name, one.log.parent, lambda: one.process, one.kill, start)
 
 
 def server(kind, name, one):
     """A database server (`DatabaseServer`)."""
-    return Victim(kind, name, lambda: one.process, one.kill, lambda: one.start(*one.words))
+    return Victim(kind, name, one.directory, lambda: one.process, one.kill, lambda: one.start(*one.words))
 
 
 def database_of(kind, name, switch, start):
     """The database server of a switch."""
-    return Victim(kind, name, lambda: switch.runs("ovsdb-server"), lambda: switch.kill("ovsdb-server"), start)
+    return Victim(kind, name, switch.directory, lambda: switch.runs("ovsdb-server"), lambda: switch.kill("ovsdb-server"), start)
 
 
 def switch_of(kind, name, switch, start):
     """The daemon of a switch."""
-    return Victim(kind, name, switch.runs, lambda: switch.kill("ovs-vswitchd"), start)
+    return Victim(kind, name, switch.directory, switch.runs, lambda: switch.kill("ovs-vswitchd"), start)
 
 
 class Chaos:
@@ -145,6 +153,15 @@ class Chaos:
         finally:
             self.busy = was
 
+    @contextlib.contextmanager
+    def sparing(self, *kinds):
+        """Kills no daemons of these kinds in this context."""
+        was, self.spared = self.spared, (*self.spared, *kinds)
+        try:
+            yield
+        finally:
+            self.spared = was
+
     def __str__(self):
         return f"kills of {'; '.join(self.killed)}"
 
@@ -173,15 +190,18 @@ class Chaos:
 
     def _victims(self):
         """All daemons."""
-        found = list(self.each.victims)
+        found = self._further()
         for name, network in self.networks.items():
-            found += network.victims if network is not self.each else []
             found += [process("northd", name, network.central.northd), server("central", name, network.central.server)]
         for name, one in self._chassis().items():
             found.append(database_of("database", name, one.switch, one.switch.start_database))
             found.append(process("controller", name, one.controller))
             found.append(switch_of("switch", name, one.switch, lambda one=one: (one.start_switch(), self._release(one))))
         return found
+
+    def _further(self):
+        """The daemons that the scenario has added."""
+        return [victim for part in dict.fromkeys((self.each, *self.networks.values())) for victim in part.victims]
 
     def _preserves(self, victim):
         """Returns false if the daemon has state of the scenario that a restart does not preserve."""
@@ -198,7 +218,7 @@ class Chaos:
         """Kills a daemon and starts it again. Returns false if none may be killed now."""
         if not self._all_run():
             return False
-        victims = [victim for victim in self._victims() if victim.kind not in self.spared and self._preserves(victim)]
+        victims = [victim for victim in self._victims() if chosen(victim.kind) and victim.kind not in self.spared and self._preserves(victim)]
         if not victims:
             return False
         # Each kind is as probable as another one.
@@ -316,6 +336,7 @@ def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS, spared=
     except BaseException as error:
         logs = {name: str(one.switch.directory) for name, one in chaos._chassis().items()}
         logs |= {f"central of {name}": str(network.central.server.directory) for name, network in each.networks.items()}
+        logs |= {str(victim): str(victim.directory) for victim in chaos._further()}
         error.add_note(f"seed {seed}: {chaos}; logs in {logs}")
         raise
     print(f"seed {seed}: {chaos}")

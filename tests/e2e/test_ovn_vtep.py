@@ -29,7 +29,7 @@ class Vtep:
         self.controller = Process(each.making.peers / "ovn-controller-vtep", databases, directory, self.server.environment)
 
     def ctl(self, *words):
-        return self.each.chaos.change(words, self._ctl) if self.each.chaos else self._ctl(*words)
+        return self.each.chaos.change(words, self._ctl)
 
     def _ctl(self, *words):
         words = [self.programs / "vtep-ctl", "--timeout=60", f"--db={self.server.remote}", *words]
