@@ -1,6 +1,6 @@
 """The databases of OVN behind relays and TLS, by roles, and large changes of them."""
 
-import re
+import socket
 
 import pytest
 from scapy.layers.inet import IP
@@ -20,6 +20,13 @@ def servers():
     yield made
     for server in made:
         server.stop()
+
+
+def free_port():
+    """A port of TCP that no socket uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def use(chassis, remote, **settings):
@@ -75,12 +82,12 @@ def test_roles_over_tls(compared, tmp_path_factory):
         columns = (("private-key", "private_key"), ("certificate", "certificate"), ("ca-cert", "ca_cert"))
         options = [f"--{option}=db:OVN_Southbound,SSL,{column}" for option, column in columns]
         server.start("--remote=db:OVN_Southbound,SB_Global,connections", *options)
-        words = ["--id=@new", "create", "Connection", 'target="pssl:0:127.0.0.1"', "role=ovn-controller", "inactivity_probe=0"]
+        # A server that starts again would listen at another port than that of before.
+        port = free_port()
+        words = ["--id=@new", "create", "Connection", f'target="pssl:{port}:127.0.0.1"', "role=ovn-controller", "inactivity_probe=0"]
         each.sbctl("--", *words, "--", "set", "SB_Global", ".", "connections=@new")
         column = ["--bare", "--columns=status", "list", "Connection"]
-        port = until(lambda: re.search(r"bound_port=(\d+)", each.sbctl(*column)), "the port of the server")[1]
-        # Otherwise it listens at another port when it starts again.
-        each.sbctl("set", "Connection", ".", f'target="pssl:{port}:127.0.0.1"')
+        until(lambda: f"bound_port={port}" in each.sbctl(*column), "the port of the server")
         for name, chassis in each.chassis.items():
             key, certificate = authority.issue(name)
             chassis.switch.vsctl("set-ssl", key, certificate, authority.certificate)
