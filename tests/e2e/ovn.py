@@ -4,7 +4,6 @@ Chassis have dummy datapaths; sockets join their underlay bridges to one switch,
 Debian, whoever made the databases and switches.
 """
 
-import contextlib
 import re
 import signal
 import subprocess
@@ -516,10 +515,6 @@ class Network:
         if self.chaos:
             self.chaos.packet()
         self.place(port).receive(port, *frames)
-
-    def burst(self):
-        """The frames in this context follow each other without kills in between."""
-        return self.chaos.burst() if self.chaos else contextlib.nullcontext()
 
     def sent(self, port):
         return self.place(port).sent(port)

@@ -124,7 +124,7 @@ def test_affinity_ends_after_its_timeout(compared):
         add_switches(each)
         balance(each, f"{VIP}:80", f"{ip('p12')}:80", options=["options:affinity_timeout=2"])
         # The choice would end behind a kill.
-        with each.burst():
+        with each.chaos.burst():
             sticks(each, "p11", VIP, ("p12",), "hv1")
         until(lambda: not learned(each, "hv1"), "the end of the learned choice")
 

@@ -133,7 +133,6 @@ def activation(strategy):
             return Ether(src=mac("p19"), dst=BROADCAST) / ARP(op=1, hwsrc=mac("p19"), psrc=ip("p19"), pdst=ip("p19"))
 
 
-@pytest.mark.spares("a switch that restarts forgets what packet has activated the port", "switch")
 @pytest.mark.parametrize("strategy", ["rarp", "garp"])
 def test_activation_of_a_migrated_port(compared, strategy):
     """The second place of a port is silent until it announces itself."""

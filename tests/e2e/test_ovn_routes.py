@@ -1,6 +1,5 @@
 """Routes and policies of OVN's routers on both makers' switches."""
 
-import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, ICMPv6NDOptSrcLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
@@ -210,7 +209,6 @@ def test_static_mac_bindings_and_learned_ones(compared):
     compared(scenario)
 
 
-@pytest.mark.spares("sessions of BFD are in the controller, which begins them anew", "controller")
 def test_bfd_of_routes(compared):
     """A route with BFD serves while the next hop answers ovn-controller's BFD packets."""
 
@@ -234,11 +232,13 @@ def test_bfd_of_routes(compared):
             answered = len(packets)
             return state() == "up"
 
-        until(up, lambda: f"BFD up, it is {state()}")
-        each.central.sync()
-        send(each, "p12", routed("p12", "20.0.0.1", udp(7)), "e1", lambda frame: UDP in frame and frame[UDP].dport == 7)
-        # Silence takes the route away.
-        until(lambda: state() == "down", "BFD down")
+        # The session is in the controller, which begins it anew.
+        with each.chaos.sparing("controller"):
+            until(up, lambda: f"BFD up, it is {state()}")
+            each.central.sync()
+            send(each, "p12", routed("p12", "20.0.0.1", udp(7)), "e1", lambda frame: UDP in frame and frame[UDP].dport == 7)
+            # Silence takes the route away.
+            until(lambda: state() == "down", "BFD down")
 
     compared(scenario)
 
@@ -345,7 +345,6 @@ def test_neighbours_of_ipv6(compared):
     compared(scenario)
 
 
-@pytest.mark.spares("sessions of BFD are in the controller, which begins them anew", "controller")
 def test_bfd_of_policies(compared):
     """A policy with BFD reroutes to the next hops that answer."""
 
@@ -371,16 +370,17 @@ def test_bfd_of_policies(compared):
             rows = each.nbctl("--format=csv", "--no-headings", "--columns=dst_ip,status", "list", "BFD").split()
             return dict(row.replace('"', "").split(",") for row in rows)
 
-        until(lambda: states("e1") == {ip("e1"): "up", ip("e2"): "down"}, lambda: f"e1 up: {states()}")
-        each.central.sync()
-
         def rerouted():
             each.receive("p12", routed("p12", "20.0.0.1", udp(7)))
             states("e1")
             return [frame for frame in frames(each, "e1") if UDP in frame and frame[UDP].dport == 7]
 
-        until(rerouted, "a packet at e1")
-        each.repeats = True
-        until(lambda: set(states().values()) == {"down"}, "all down")
+        # The sessions are in the controller, which begins them anew.
+        with each.chaos.sparing("controller"):
+            until(lambda: states("e1") == {ip("e1"): "up", ip("e2"): "down"}, lambda: f"e1 up: {states()}")
+            each.central.sync()
+            until(rerouted, "a packet at e1")
+            each.repeats = True
+            until(lambda: set(states().values()) == {"down"}, "all down")
 
     compared(scenario)

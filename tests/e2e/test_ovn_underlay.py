@@ -40,11 +40,11 @@ def move_to_ipv6(each):
     everyone = list(each.chassis.values())
     for chassis in everyone:
         one = chassis.switch
-        one.appctl("netdev-dummy/ip6addr", "br-phys", f"{outer6(chassis.number)}/64")
-        one.appctl("ovs/route/add", f"{outer6(chassis.number)}/64", "br-phys")
+        chassis.configure("netdev-dummy/ip6addr", "br-phys", f"{outer6(chassis.number)}/64")
+        chassis.configure("ovs/route/add", f"{outer6(chassis.number)}/64", "br-phys")
         for other in everyone:
             if other is not chassis:
-                one.appctl("tnl/neigh/set", "br-phys", outer6(other.number), other.mac)
+                chassis.configure("tnl/neigh/set", "br-phys", outer6(other.number), other.mac)
         one.vsctl("set", "Open_vSwitch", ".", f'external_ids:ovn-encap-ip="{outer6(chassis.number)}"')
     known = lambda: sorted(row[0] for row in each.rows("Encap", "ip"))
     expected = [outer6(chassis.number) for chassis in everyone]
@@ -64,7 +64,6 @@ def talk(each):
     send(each, "p11", request, "p12", lambda frame: ARP in frame)
 
 
-@pytest.mark.spares("a switch that restarts forgets the underlay's IPv6 addresses", "switch")
 @pytest.mark.parametrize("kind", ["geneve", "vxlan"])
 def test_tunnels_over_ipv6(compared, kind):
     """All packets between chassis are in IPv6, with a checksum of UDP."""
