@@ -1,6 +1,6 @@
-"""Scenarios of OVN on Flowstone's daemons, of which some are killed at random moments between the steps.
+"""Scenarios of OVN on Flowstone's daemons with kills of daemons at random moments between the steps.
 
-Steps are the changes of the northbound database and the packets that hosts send. The harness starts each killed daemon again. After a
+Steps are changes of a database by a program, and packets that hosts send. The harness starts each killed daemon again. After a
 change the scenario continues at once; before a packet the harness waits until the network has converged, as any switch loses packets
 while it is not running. At the end the network shows what it shows without kills, except for state that a restart does not preserve.
 
@@ -14,9 +14,9 @@ import random
 import re
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
 
 from shown import difference
 from waiting import until
@@ -50,7 +50,7 @@ def sampled(name):
 
 @dataclass
 class Victim:
-    """A daemon that may be killed, and how to start it again. The marker `spares` names its kind."""
+    """A daemon that may be killed, and how to start it again."""
 
     kind: str
     name: str
@@ -91,12 +91,13 @@ def switch_of(kind, name, switch, start):
 class Chaos:
     """Counts the steps of a scenario, and kills a daemon at some of them. A scenario may consist of several networks."""
 
-    def __init__(self, each, kills=(), rng=None, spared=()):
+    def __init__(self, each, kills=(), rng=None):
         self.each = each
         self.networks = each.networks
         self.kills = set(kills)
         self.rng = rng
-        self.spared = spared
+        # The kinds of daemons that are not killed now.
+        self.spared = ()
         self.steps = 0
         self.killed = []
         self.busy = False
@@ -218,7 +219,8 @@ class Chaos:
         """Kills a daemon and starts it again. Returns false if none may be killed now."""
         if not self._all_run():
             return False
-        victims = [victim for victim in self._victims() if chosen(victim.kind) and victim.kind not in self.spared and self._preserves(victim)]
+        allowed = lambda victim: chosen(victim.kind) and victim.kind not in self.spared
+        victims = [victim for victim in self._victims() if allowed(victim) and self._preserves(victim)]
         if not victims:
             return False
         # Each kind is as probable as another one.
@@ -299,14 +301,14 @@ def permanent(flows):
 
 
 def steady(lines, varying):
-    """Lines of text without the parts that match a pattern, and without lines that match as a whole."""
+    """Lines without the parts that match one of the patterns; a line that matches as a whole is left out."""
     for pattern in varying:
         lines = [kept for line in lines if (kept := re.sub(pattern, "", line))]
     return lines
 
 
 def lasting(shown, varying):
-    """What networks show without all that a restart changes, and without what varies: see `Network.varying`."""
+    """The shown state of networks without everything that a restart changes, and without the patterns of `Network.varying`."""
     found = {title: value for title, value in shown.items() if not title.startswith(LOST)}
     for title, value in found.items():
         if title.startswith("flows"):
@@ -316,11 +318,11 @@ def lasting(shown, varying):
     return found
 
 
-def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS, spared=()):
+def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS):
     """Runs a scenario of so many steps with kills, and compares what it shows with what it shows undisturbed."""
     rng = random.Random(seed)
     each = make()
-    chaos = Chaos(each, rng.sample(range(1, steps + 1), min(kills, steps)), rng, spared)
+    chaos = Chaos(each, rng.sample(range(1, steps + 1), min(kills, steps)), rng)
     try:
         with chaos:
             each.start(**settings)

@@ -12,10 +12,8 @@ from shown import difference
 
 def comparison(node, peers, make, attempts=2):
     """Returns the function that runs a scenario of the test `node`. `make` makes a network (`ovn.Network`), or several with the same
-    methods, of Open vSwitch's daemons if its argument is `peers`, and of Flowstone's without an argument; its caller ends them."""
-    spares = node.get_closest_marker("spares")
-    spared = spares.args[1:] if spares else ()
-    assert spared or not spares, "the marker names the kinds of daemons that it spares"
+    methods, of Open vSwitch's daemons if its argument is `peers`, and of Flowstone's without an argument; the caller ends them. With a
+    single attempt the first difference is a failure."""
 
     def one(scenario, settings, *maker):
         """What the network of a maker shows, and the number of steps."""
@@ -37,7 +35,7 @@ def comparison(node, peers, make, attempts=2):
         return difference(ours, theirs), ours, steps
 
     def run(scenario, **settings):
-        with_kills = lambda seed, *results, **how: chaos.run(make, scenario, settings, f"{seed} {node.nodeid}", *results, spared=spared, **how)
+        with_kills = lambda seed, *results, **how: chaos.run(make, scenario, settings, f"{seed} {node.nodeid}", *results, **how)
         if chaos.seeds():
             results = one(scenario, settings)
             for seed in chaos.seeds():

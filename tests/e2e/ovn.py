@@ -405,7 +405,7 @@ class Network:
         self.varying = []
         # What scenarios have found besides, {title: value}.
         self.remarks = {}
-        # Kills daemons between the steps of a scenario, also the further ones that it adds here.
+        # Kills daemons between the steps of a scenario, and daemons that the scenario has added to the victims.
         self.chaos = None
         self.victims = []
         self.networks = {"the network": self}

@@ -28,8 +28,8 @@ def local_rows(each, table, *columns):
 
 
 def vary_own_bindings(each, *ports):
-    """Chassis hear each other's gratuitous ARPs of these router ports over the physical network, and the router learns its own addresses:
-    when depends on timers, and on when a controller starts, which announces them again."""
+    """Leaves MAC bindings of these router ports' own addresses out of the comparison behind kills. Chassis hear each other's gratuitous
+    ARPs over the physical network, so that the router learns its own addresses. Timers and each start of a controller announce them."""
     macs = dict(each.rows("Port_Binding", "logical_port", "mac"))
     keys = dict(each.rows("Port_Binding", "logical_port", "tunnel_key"))
     for port in ports:

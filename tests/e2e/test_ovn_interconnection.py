@@ -24,7 +24,7 @@ class Zones:
         self.networks["az2"].share_underlay(self.networks["az1"])
         schemas = [making.peers.parent / f"usr/share/ovn/ovn-ic-{which}.ovsschema" for which in ("nb", "sb")]
         self.server = DatabaseServer(maker or making.programs, making.peers, directory, schemas)
-        # Kills daemons between the steps of a scenario, also these.
+        # Kills daemons between the steps of a scenario, these among them.
         self.chaos = None
         self.victims = [chaos.server("ic-database", "all zones", self.server)]
         self.daemons = []

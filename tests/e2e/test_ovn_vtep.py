@@ -45,7 +45,7 @@ class Vtep:
         self.ctl("add-ps", "br-vtep", "--", "set", "Physical_Switch", "br-vtep", f"tunnel_ips={VTEP_ADDRESS}")
         self.ctl("add-port", "br-vtep", "eth1", "--", "add-ls", "ls0", "--", "bind-ls", "br-vtep", "eth1", "100", "ls0")
         self.controller.start()
-        # Of these, too, some are killed.
+        # Daemons that may be killed.
         self.each.victims += [chaos.server("vtep-database", "br-vtep", self.server), chaos.process("vtep-controller", "br-vtep", self.controller)]
 
     def stop(self):
