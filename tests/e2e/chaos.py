@@ -131,7 +131,9 @@ class Chaos:
             return
         with self:
             # Without a daemon that the scenario has ended, changes are not confirmed.
-            if self.missing is not None and self._all_run():
+            if self.missing is not None and not self._all_run():
+                self._await_switches()
+            elif self.missing is not None:
                 self._converge()
                 self.missing = None
             if due and self._all_run():
@@ -154,10 +156,15 @@ class Chaos:
         finally:
             self.busy = was
 
+    def spare(self, *kinds):
+        """Kills no daemons of these kinds from now on."""
+        self.spared = (*self.spared, *kinds)
+
     @contextlib.contextmanager
     def sparing(self, *kinds):
         """Kills no daemons of these kinds in this context."""
-        was, self.spared = self.spared, (*self.spared, *kinds)
+        was = self.spared
+        self.spare(*kinds)
         try:
             yield
         finally:
@@ -245,6 +252,14 @@ class Chaos:
     def _await_flows(self, one):
         """A controller may confirm a change before it gives a switch that has started again its flows, all of them in one bundle."""
         until(lambda: len(one.switch.flows("br-int")) > 1, lambda: f"{self}: flows of {one.name}", interval_s=0.2)
+
+    def _await_switches(self):
+        """Waits until the switches that run have cables and, from a controller that runs, flows."""
+        for one in self._chassis().values():
+            if one.switch.runs():
+                one.await_cable()
+                if one.controller.process:
+                    self._await_flows(one)
 
     def _quiet(self):
         """Waits a moment until no frame is on its way any more."""

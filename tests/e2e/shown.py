@@ -16,6 +16,7 @@ def normal(line, groups, meters, names):
     """A flow without what OVN's programs choose by chance."""
     # The switch numbers tunnels and patch ports in the order in which they come.
     line = re.sub(r"(in_port=|output:)(\d+)", lambda found: found[1] + names.get(found[2], found[2]), line)
+    line = re.sub(r"(?<=members:)[\d,]+", lambda found: ",".join(names.get(number, number) for number in found[0].split(",")), line)
     # Cookies are parts of UUIDs; samples of dropped packets name the flow's.
     if cookie := re.search(r"cookie=(0x[0-9a-f]+),", line):
         line = line.replace(f"obs_point_id={int(cookie[1], 16)})", "obs_point_id=COOKIE)")
