@@ -141,18 +141,25 @@ def test_activation_of_a_migrated_port(compared, strategy):
         add_switches(each, numbers=(1,))
         add_migrating(each, f"activation-strategy={strategy}")
         old, new = (each.chassis[name] for name in ("hv1", "hv2"))
-        new.receive("p19", packet("p19", "p12"))
+
+        def receive_anew(frame):
+            """The new place receives a frame, also behind a kill with the flows of before."""
+            each.central.await_chassis()
+            each.chaos.packet()
+            new.receive("p19", frame)
+
+        receive_anew(packet("p19", "p12"))
         each.receive("p12", packet("p12", "p19"))
         until(lambda: old.sent("p19"), "a packet at the old place")
         assert not new.sent("p19") and not each.sent("p12")
-        new.receive("p19", activation(strategy))
+        receive_anew(activation(strategy))
         column = ["--bare", "--columns=options", "find", "Port_Binding", "logical_port=p19"]
         until(lambda: "additional-chassis-activated" in each.sbctl(*column), "an activated place")
         each.central.sync()
         until(lambda: not any("priority=1000" in flow and "in_port=" in flow and "drop" in flow for flow in new.flows()), "no blocking flows")
         each.receive("p12", packet("p12", "p19"))
         until(lambda: new.sent("p19"), "a packet at the new place")
-        new.receive("p19", packet("p19", "p12"))
+        receive_anew(packet("p19", "p12"))
         until(lambda: any(UDP in frame for frame in frames(each, "p12")), "a packet of the new place")
         each.nbctl("--wait=hv", "lsp-set-options", "p19", "requested-chassis=hv2")
         until(lambda: each.bindings()["p19"][1] == "hv2", "p19 at hv2")
