@@ -144,17 +144,58 @@ async fn addresses_in_columns_are_used_while_present() {
         {"op": "insert", "table": "remote", "uuid-name": "r", "row": {"target": "ptcp:0:127.0.0.1"}},
         {"op": "insert", "table": "top", "row": {"remotes": ["named-uuid", "r"]}}]);
     call(&mut client, "transact", add).await;
-    let bound = json!(["T",
-        {"op": "wait", "table": "remote", "where": [], "columns": ["status"], "until": "!=", "rows": [{"status": ["map", []]}]},
-        {"op": "select", "table": "remote", "where": [], "columns": ["status"]}]);
-    let result = call(&mut client, "transact", bound).await;
-    let status = &result[1]["rows"][0]["status"][1][0];
-    assert_eq!(status[0], "bound_port");
-    let port: u16 = status[1].as_str().unwrap().parse().unwrap();
+    let port = bound_port(&mut client, "ptcp:0:127.0.0.1").await;
     let mut other = connect_to(&format!("tcp:127.0.0.1:{port}")).await;
     assert_eq!(call(&mut other, "list_dbs", json!([])).await, json!(["T", "_Server"]));
     call(&mut client, "transact", json!(["T", {"op": "delete", "table": "top", "where": []}])).await;
     assert_eq!(other.receive().await.unwrap(), None, "the connection goes with the address");
+    server.stop();
+}
+
+/// Waits until a row has the port that its address listens at.
+async fn bound_port(client: &mut Client, target: &str) -> u16 {
+    let of_target = json!([["target", "==", target]]);
+    let bound = json!(["T",
+        {"op": "wait", "table": "remote", "where": of_target, "columns": ["status"], "until": "!=", "rows": [{"status": ["map", []]}]},
+        {"op": "select", "table": "remote", "where": of_target, "columns": ["status"]}]);
+    let result = call(client, "transact", bound).await;
+    let status = &result[1]["rows"][0]["status"][1][0];
+    assert_eq!(status[0], "bound_port");
+    status[1].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_address_gets_the_port_of_one_that_it_replaces() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path());
+    let mut client = connect(directory.path()).await;
+    let add = json!(["T",
+        {"op": "insert", "table": "remote", "uuid-name": "r", "row": {"target": "ptcp:0:127.0.0.1"}},
+        {"op": "insert", "table": "top", "row": {"remotes": ["named-uuid", "r"]}}]);
+    call(&mut client, "transact", add).await;
+    let port = bound_port(&mut client, "ptcp:0:127.0.0.1").await;
+    let fixed = format!("ptcp:{port}:127.0.0.1");
+    let change = json!(["T", {"op": "update", "table": "remote", "where": [], "row": {"target": fixed}}]);
+    call(&mut client, "transact", change).await;
+    // Asking for the list of addresses comes after the change of addresses.
+    assert!(server.handle.list_remotes().await.is_ok());
+    let mut other = connect_to(&format!("tcp:127.0.0.1:{port}")).await;
+    assert_eq!(call(&mut other, "list_dbs", json!([])).await, json!(["T", "_Server"]));
+    server.stop();
+}
+
+#[tokio::test]
+async fn an_address_that_becomes_free_is_listened_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = start(directory.path());
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = format!("ptcp:{}:127.0.0.1", other.local_addr().unwrap().port());
+    assert_eq!(server.handle.add_remote(remote.clone()).await.unwrap(), "");
+    let address = other.local_addr().unwrap();
+    drop(other);
+    while tokio::net::TcpStream::connect(address).await.is_err() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     server.stop();
 }
 

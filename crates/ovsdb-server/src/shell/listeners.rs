@@ -10,7 +10,7 @@ use ovsdb::jsonrpc::Remote;
 use stream::Listener;
 use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
 use super::dial::dial;
@@ -18,7 +18,7 @@ use super::remotes::RemoteOptions;
 use super::server::Event;
 
 /// How soon an address on which listening failed is tried again.
-pub(super) const LISTEN_RETRY: Duration = Duration::from_secs(10);
+pub(super) const LISTEN_RETRY: Duration = Duration::from_secs(1);
 /// How long to wait after accepting failed, e.g. for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Shortest pause between attempts to connect, in milliseconds.
@@ -53,24 +53,24 @@ pub(super) struct Endpoint {
     dscp: Arc<AtomicU8>,
     /// The listening socket, if it is an IP socket.
     socket: Option<OwnedFd>,
-    task: Option<AbortHandle>,
+    task: Option<JoinHandle<()>>,
     started: Instant,
+    /// Why listening failed.
+    pub(super) failure: Option<String>,
 }
 
 impl Endpoint {
-    /// Starts to use an address. If listening fails, the endpoint is idle and the error is returned as well.
-    pub(super) fn start(
-        text: &str,
-        options: RemoteOptions,
-        tls: &Arc<Tls>,
-        events: &mpsc::Sender<Event>,
-    ) -> (Self, Option<std::io::Error>) {
+    /// Starts to use an address. If listening fails, the endpoint is idle and has the failure.
+    pub(super) fn start(text: &str, options: RemoteOptions, tls: &Arc<Tls>, events: &mpsc::Sender<Event>) -> Self {
         let dscp = Arc::new(AtomicU8::new(options.dscp));
         let (bound_port, is_passive, socket, task, started) = (None, false, None, None, Instant::now());
-        let mut endpoint = Self { options, bound_port, is_passive, dscp, socket, task, started };
+        let mut endpoint = Self { options, bound_port, is_passive, dscp, socket, task, started, failure: None };
         let remote = match Remote::parse(text) {
             Ok(remote) => remote,
-            Err(error) => return (endpoint, Some(std::io::Error::other(error))),
+            Err(error) => {
+                endpoint.failure = Some(error.to_string());
+                return endpoint;
+            }
         };
         let name = text.to_owned();
         let events = events.clone();
@@ -78,8 +78,8 @@ impl Endpoint {
             let backoff = endpoint.options.max_backoff_ms;
             let dscp = Arc::clone(&endpoint.dscp);
             let connecting = connect((remote, name), dscp, Arc::clone(tls), backoff, events);
-            endpoint.task = Some(tokio::spawn(connecting).abort_handle());
-            return (endpoint, None);
+            endpoint.task = Some(tokio::spawn(connecting));
+            return endpoint;
         }
         endpoint.is_passive = true;
         match stream::listen(&remote.to_string(), endpoint.options.dscp, tls) {
@@ -89,10 +89,20 @@ impl Endpoint {
                 if endpoint.bound_port.is_some() {
                     endpoint.socket = listener.socket().try_clone_to_owned().ok();
                 }
-                endpoint.task = Some(tokio::spawn(accept(listener, name, events)).abort_handle());
-                (endpoint, None)
+                endpoint.task = Some(tokio::spawn(accept(listener, name, events)));
             }
-            Err(error) => (endpoint, Some(error)),
+            Err(error) => endpoint.failure = Some(crate::file::describe(&error)),
+        }
+        endpoint
+    }
+
+    /// Ends the use of the address. Returns when its listening socket is closed, so that another address may have its port.
+    pub(super) async fn stop(mut self) {
+        self.socket = None;
+        if let Some(task) = self.task.take() {
+            task.abort();
+            // The error says that the task was aborted.
+            let _ = task.await;
         }
     }
 

@@ -27,7 +27,7 @@ use crate::admission::{Permit, Pool, Quota};
 use crate::compaction::Compacted;
 use crate::core::{Core, Now, load};
 use crate::database::Database;
-use crate::file::{self, FileError, FileStorage, Opened};
+use crate::file::{FileError, FileStorage, Opened};
 use crate::follow::{Excluded, Source};
 use crate::journal::Style;
 use crate::log::Record;
@@ -629,7 +629,9 @@ impl Server {
         self.complaints = complaints.into_iter().collect();
         let gone: Vec<String> = self.endpoints.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
         for name in gone {
-            self.endpoints.remove(&name);
+            if let Some(endpoint) = self.endpoints.remove(&name) {
+                endpoint.stop().await;
+            }
             self.reports.remove(&name);
             info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
             self.close_all_of(&name, "remote deconfigured");
@@ -649,13 +651,15 @@ impl Server {
                 }
                 continue;
             }
-            let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
-            if let Some(error) = error {
-                let error = file::describe(&error);
-                if let Some(path) = name.strip_prefix("punix:") {
+            let endpoint = Endpoint::start(&name, options, &self.tls, &self.events);
+            if let Some(error) = &endpoint.failure {
+                let is_known = self.endpoints.get(&name).is_some_and(|before| before.failure == endpoint.failure);
+                if let Some(path) = name.strip_prefix("punix:").filter(|_| !is_known) {
                     error!(target: "stream_unix", "{}: binding failed: {error}", running::file_text(Path::new(path)));
                 }
-                error!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
+                if !is_known {
+                    error!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
+                }
                 failures.push(format!("{name}: listen failed: {error}"));
             }
             self.endpoints.insert(name, endpoint);
