@@ -1,7 +1,7 @@
 """Scenarios of OVN over the switches and databases of both makers: what their networks show at the end is the same.
 
-A scenario with a difference may run once more: timers of OVN's programs may make one on a busy machine. The first one is a warning then.
-See `chaos` for scenarios with kills.
+A scenario with a difference may run again, as the timers of OVN's programs, and the order in which they meet, may make one: the difference
+is a warning then. See `chaos` for scenarios with kills.
 """
 
 import warnings
@@ -10,7 +10,7 @@ import chaos
 from shown import difference
 
 
-def comparison(node, peers, make, attempts=2):
+def comparison(node, peers, make, attempts=3):
     """Returns the function that runs a scenario of the test `node`. `make` makes a network (`ovn.Network`), or several with the same
     methods, of Open vSwitch's daemons if its argument is `peers`, and of Flowstone's without an argument; the caller ends them. With a
     single attempt the first difference is a failure."""
