@@ -102,10 +102,18 @@ def rebuilt(packet):
     while layer:
         for name in ("chksum", "cksum", "len", "plen"):
             is_unset = name == "chksum" and isinstance(layer, UDP) and layer.chksum == 0
-            if name in layer.fields and not is_unset and not isinstance(layer, VXLAN):
+            is_same = name == "chksum" and isinstance(layer, TCP) and layer.chksum == 0xFFFF and sums_up_to_zero(layer)
+            if name in layer.fields and not (is_unset or is_same or isinstance(layer, VXLAN)):
                 layer.delfieldval(name)
         layer = layer.payload
     return packet
+
+
+def sums_up_to_zero(tcp):
+    """Returns true if the checksum of TCP is 0 as scapy computes it. Linux sends 0xffff then, which stands for the same number."""
+    ip = tcp.underlayer.copy()
+    ip[TCP].delfieldval("chksum")
+    return type(ip)(bytes(ip))[TCP].chksum == 0
 
 
 def dissected(frame, kind):
