@@ -139,6 +139,9 @@ class Chaos:
             if due and self._all_run():
                 self._quiet()
                 self._converge()
+                # A switch that restarts gets none of the flows that changes have left behind.
+                for network in self.networks.values():
+                    network.recompute()
                 before = self._state()
                 if self._kill("before a packet"):
                     self._converge()

@@ -6,6 +6,7 @@ Debian's Open vSwitch that tests/peers/unpack.sh made. `./test e2e` sets both.
 
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ def judged_by_version(other_version):
 def root():
     """Namespaces and packet sockets need root; a run without it would test nothing."""
     assert os.geteuid() == 0, "the end-to-end tests run as root"
+
+
+# Files with tests of half a minute and more. They begin first, so that none of them is the last one, alone.
+LONG = ("conformance", "ovs_vtep", "linux_tunnels", "ovn_ports", "database_tls", "spanning_tree", "ovn_random", "ovn_gateways")
+
+
+def pytest_collection_modifyitems(items):
+    """Orders files: the long ones, then by the number of their tests. Tests of a file keep their order."""
+    counts = Counter(item.path for item in items)
+    ranks = {f"test_{name}": rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: (ranks.get(item.path.stem, len(LONG)), -counts[item.path], item.path))
 
 
 @pytest.fixture(scope="session")

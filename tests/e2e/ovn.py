@@ -558,13 +558,16 @@ class Network:
         lines = [line for line in text.splitlines() if f"src={CHECKS_FROM}," not in line]
         return sorted(re.sub(r",?(zone|timeout|id)=\d+", "", line) for line in lines)
 
-    def shown(self):
-        """All of these, and all flows."""
-        # Which flows a controller leaves behind depends on how the changes of the databases met: it computes all of them anew.
+    def recompute(self):
+        """Has the daemons compute all flows anew: which ones a controller leaves behind depends on how changes of the databases met."""
         for process in (self.central.northd, *(chassis.controller for chassis in self.chassis.values())):
             if process.process:
                 process.control_command("inc-engine/recompute")
         self.central.sync()
+
+    def shown(self):
+        """All of these, and all flows."""
+        self.recompute()
         found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings(), "FDB": self.learned()}
         for name, chassis in self.chassis.items():
             found[f"flows of {name}"] = chassis.flows()
