@@ -139,7 +139,7 @@ class Chaos:
             if due and self._all_run():
                 self._quiet()
                 self._converge()
-                # A switch that restarts gets none of the flows that changes have left behind.
+                # A controller gives a switch that restarts only the flows that it computes now, and none that earlier changes left behind.
                 for network in self.networks.values():
                     network.recompute()
                 before = self._state()

@@ -3,12 +3,20 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import jsonrpc
 from switch import create_database, run
 from waiting import until
+
+
+def free_port():
+    """A port of TCP that no socket uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def plain(value):

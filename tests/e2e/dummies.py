@@ -69,7 +69,7 @@ class Dummies:
             nonlocal again
             if all(any(is_marker(f, number) for f in self.new_frames(each)) for each in self.ports):
                 return True
-            # A switch whose time stands still may forward by the flows of a moment ago.
+            # Open vSwitch with its time stopped once did not forward the first one.
             if time.monotonic() > again:
                 self.receive(port, marker)
                 again = time.monotonic() + AGAIN_S

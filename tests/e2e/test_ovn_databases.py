@@ -1,13 +1,11 @@
 """The databases of OVN behind relays and TLS, by roles, and large changes of them."""
 
-import socket
-
 import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import ARP, Ether
 
 import chaos
-from databases import DatabaseServer
+from databases import DatabaseServer, free_port
 from logical import BROADCAST, add_switches, mac, packet, send
 from pki import Authority
 from waiting import until
@@ -20,13 +18,6 @@ def servers():
     yield made
     for server in made:
         server.stop()
-
-
-def free_port():
-    """A port of TCP that no socket uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def use(chassis, remote, **settings):
@@ -82,7 +73,7 @@ def test_roles_over_tls(compared, tmp_path_factory):
         columns = (("private-key", "private_key"), ("certificate", "certificate"), ("ca-cert", "ca_cert"))
         options = [f"--{option}=db:OVN_Southbound,SSL,{column}" for option, column in columns]
         server.start("--remote=db:OVN_Southbound,SB_Global,connections", *options)
-        # A server that starts again would listen at another port than that of before.
+        # With port 0, a server that starts again would listen at another port.
         port = free_port()
         words = ["--id=@new", "create", "Connection", f'target="pssl:{port}:127.0.0.1"', "role=ovn-controller", "inactivity_probe=0"]
         each.sbctl("--", *words, "--", "set", "SB_Global", ".", "connections=@new")

@@ -143,7 +143,7 @@ def test_activation_of_a_migrated_port(compared, strategy):
         old, new = (each.chassis[name] for name in ("hv1", "hv2"))
 
         def receive_anew(frame):
-            """The new place receives a frame, also behind a kill with the flows of before."""
+            """The new place receives a frame, after a kill only when the switch has its flows again."""
             each.central.await_chassis()
             each.chaos.packet()
             new.receive("p19", frame)

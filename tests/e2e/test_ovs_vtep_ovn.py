@@ -69,7 +69,7 @@ class Gateway:
     def shown(self):
         """What the VTEP shows at the end of the scenario; what hosts have sent depends on how often they had to."""
         shown = self.host.shown()
-        # An expired address is none of the comparison.
+        # The comparison leaves out local addresses, which may have expired.
         shown["rows"].pop("unicast Local")
         return shown
 

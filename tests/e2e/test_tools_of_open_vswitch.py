@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import socket
 import struct
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import termios
 
 import pytest
 
+from databases import free_port
 from waiting import until
 
 FRAME = (
@@ -257,9 +257,7 @@ def test_ovs_pki(scripts, switch):
         scripts.run("usr/bin/ovs-pki", *options, "req+sign", name, kind, cwd=at)
     files = [f"--private-key={at}/ctl-privkey.pem", f"--certificate={at}/ctl-cert.pem", f"--ca-cert={at}/pki/switchca/cacert.pem"]
     server = [f"--private-key={at}/sc-privkey.pem", f"--certificate={at}/sc-cert.pem", f"--ca-cert={at}/pki/controllerca/cacert.pem"]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     # A second server, with the switch's files.
     run = [switch.programs / "ovsdb-server", "--no-dbs", f"--remote=pssl:{port}:127.0.0.1", *server, "-vconsole:off"]
     run += ["--unixctl", at / "second.ctl", "--run"]

@@ -80,6 +80,21 @@ fn insert(name: &str) -> Value {
     json!(["T", {"op": "insert", "table": "data", "row": {"name": name}}])
 }
 
+/// Adds a row whose address listens at a port that the system chooses. Waits for the port, and returns it.
+async fn add_listener(client: &mut Client) -> u16 {
+    let add = json!(["T",
+        {"op": "insert", "table": "remote", "uuid-name": "r", "row": {"target": "ptcp:0:127.0.0.1"}},
+        {"op": "insert", "table": "top", "row": {"remotes": ["named-uuid", "r"]}}]);
+    call(client, "transact", add).await;
+    let bound = json!(["T",
+        {"op": "wait", "table": "remote", "where": [], "columns": ["status"], "until": "!=", "rows": [{"status": ["map", []]}]},
+        {"op": "select", "table": "remote", "where": [], "columns": ["status"]}]);
+    let result = call(client, "transact", bound).await;
+    let status = &result[1]["rows"][0]["status"][1][0];
+    assert_eq!(status[0], "bound_port");
+    status[1].as_str().unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn acknowledged_transactions_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
@@ -140,11 +155,7 @@ async fn addresses_in_columns_are_used_while_present() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = connect(directory.path()).await;
-    let add = json!(["T",
-        {"op": "insert", "table": "remote", "uuid-name": "r", "row": {"target": "ptcp:0:127.0.0.1"}},
-        {"op": "insert", "table": "top", "row": {"remotes": ["named-uuid", "r"]}}]);
-    call(&mut client, "transact", add).await;
-    let port = bound_port(&mut client, "ptcp:0:127.0.0.1").await;
+    let port = add_listener(&mut client).await;
     let mut other = connect_to(&format!("tcp:127.0.0.1:{port}")).await;
     assert_eq!(call(&mut other, "list_dbs", json!([])).await, json!(["T", "_Server"]));
     call(&mut client, "transact", json!(["T", {"op": "delete", "table": "top", "where": []}])).await;
@@ -152,28 +163,12 @@ async fn addresses_in_columns_are_used_while_present() {
     server.stop();
 }
 
-/// Waits until a row has the port that its address listens at.
-async fn bound_port(client: &mut Client, target: &str) -> u16 {
-    let of_target = json!([["target", "==", target]]);
-    let bound = json!(["T",
-        {"op": "wait", "table": "remote", "where": of_target, "columns": ["status"], "until": "!=", "rows": [{"status": ["map", []]}]},
-        {"op": "select", "table": "remote", "where": of_target, "columns": ["status"]}]);
-    let result = call(client, "transact", bound).await;
-    let status = &result[1]["rows"][0]["status"][1][0];
-    assert_eq!(status[0], "bound_port");
-    status[1].as_str().unwrap().parse().unwrap()
-}
-
 #[tokio::test]
 async fn an_address_gets_the_port_of_one_that_it_replaces() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = connect(directory.path()).await;
-    let add = json!(["T",
-        {"op": "insert", "table": "remote", "uuid-name": "r", "row": {"target": "ptcp:0:127.0.0.1"}},
-        {"op": "insert", "table": "top", "row": {"remotes": ["named-uuid", "r"]}}]);
-    call(&mut client, "transact", add).await;
-    let port = bound_port(&mut client, "ptcp:0:127.0.0.1").await;
+    let port = add_listener(&mut client).await;
     let fixed = format!("ptcp:{port}:127.0.0.1");
     let change = json!(["T", {"op": "update", "table": "remote", "where": [], "row": {"target": fixed}}]);
     call(&mut client, "transact", change).await;
