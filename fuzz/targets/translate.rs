@@ -80,6 +80,7 @@ fn network(input: &mut Input<'_>) -> Network {
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
+            local: None,
             sflow: None,
             netflow: false,
             mirrors: None,

@@ -534,3 +534,21 @@ def test_tunnels_that_share_a_port_of_the_datapath(making):
     assert names == [[f"v{of}", f"v{to}" if of != to else ""] for of in range(3) for to in range(3)]
     keys = [dict(record).get(KEY) for record in records]
     assert keys == [f"{of:06x}" if of == to else None for of in range(3) for to in range(3)]
+
+
+def test_local_sampling_of_dummies(both):
+    """Dummy datapaths have no collectors on the host: a warning, and actions for IPFIX alone."""
+
+    def what(exporting):
+        switch = exporting.switch
+        words = [f"-- create Flow_Sample_Collector_Set bridge=@b id={id} local_group_id={id}" for id in (1, 2)]
+        switch.vsctl("--", "--id=@b", "get", "bridge", "br0", *" ".join(words).split())
+        warning = "bridge br0: ignoring local sampling configuration: not supported by this datapath"
+        until(lambda: warning in switch.log(), "a warning")
+        refused = str(switch.appctl("dpif/set-dp-features", "br0", "psample", "true", check=False))
+        shown = re.findall("psample.*", switch.appctl("dpif/show-dp-features", "br0"))
+        switch.ofctl("add-flow", "br0", f"actions={sample(1)},2")
+        trace = switch.appctl("ofproto/trace", "br0", "in_port=1,ip")
+        return refused, shown, re.findall("Datapath actions:.*", trace)
+
+    assert alike(both, what)[2] == ["Datapath actions: 2"]

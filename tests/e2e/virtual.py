@@ -6,7 +6,10 @@ configure it by commands, which its second serial port takes and answers in orde
 """
 
 import json
+import os
+import re
 import shlex
+import shutil
 import socket
 import subprocess
 import time
@@ -21,11 +24,14 @@ FILES = TOP / ".cache/virtual"
 
 class VirtualMachine:
     """The constructor starts it, and the first command waits for it. `speeds_mbps` has the speed of each interface, in order,
-    by the name of its tap device, which appears in `namespace`; `directory` is for sockets and logs."""
+    by the name of its tap device, which appears in `namespace`; `directory` is for sockets and logs. The machine has the
+    `programs` of this host in /sbin, by their names there, with the libraries that they need."""
 
-    def __init__(self, directory, namespace, speeds_mbps, mtu=1500):
+    def __init__(self, directory, namespace, speeds_mbps, mtu=1500, programs=None):
         kernel, initrd = FILES / "kernel", FILES / "initrd"
         assert kernel.exists() and initrd.exists(), f"no virtual machine in {FILES}: run tests/virtual/build.sh first"
+        if programs:
+            initrd = with_programs(initrd, directory, programs)
         self.log, self.console = directory / "qemu.log", directory / "console.log"
         path, self.monitor = directory / "agent.sock", directory / "monitor.sock"
         self.namespace = namespace
@@ -35,7 +41,7 @@ class VirtualMachine:
         for tap in speeds_mbps:
             run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
             run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
-        words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]
+        words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "768" if programs else "256", "-nodefaults", "-no-reboot"]
         words += ["-display", "none", "-kernel", kernel, "-initrd", initrd]
         words += ["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]
         words += ["-serial", f"file:{self.console}"]
@@ -119,6 +125,28 @@ class VirtualMachine:
         self.agent.close()
         self.process.kill()
         self.process.wait(timeout=60)
+
+
+def with_programs(initrd, directory, programs):
+    """An initrd with more programs: the kernel reads archives that follow each other."""
+    root = directory / "programs"
+    for name, source in programs.items():
+        # The archive is in memory, symbols would fill it.
+        target = root / "sbin" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        run(["strip", "-o", target, source])
+        for library in re.findall(r"/\S+", run(["ldd", source]).out):
+            place = root / library.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(os.path.realpath(library), place)
+    names = "\0".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+    whole = directory / "initrd"
+    shutil.copy(initrd, whole)
+    with open(whole, "ab") as archive:
+        archive.write(b"\0" * (-archive.tell() % 4))
+        archive.flush()
+        subprocess.run(["cpio", "--quiet", "--null", "-o", "-H", "newc"], cwd=root, input=names.encode(), stdout=archive, check=True)
+    return whole
 
 
 def execute(lines, command, **arguments):

@@ -13,9 +13,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../.cache/virtual}
 
 # Modules of the machine, loaded in this order; their dependencies come along.
-modules=(virtio_pci virtio_net dummy bonding 8021q bridge
+modules=(virtio_pci virtio_net dummy veth tun bonding 8021q bridge psample
   geneve vxlan ip_gre ip6_gre ipip sit ip6_tunnel fou fou6 gtp mpls_router mpls_iptunnel
-  sch_ingress cls_flower cls_matchall cls_u32 act_gact act_mirred act_skbedit act_tunnel_key)
+  sch_ingress cls_flower cls_matchall cls_u32 act_gact act_mirred act_skbedit act_tunnel_key act_sample)
 
 need_root
 need_packages qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc ip:iproute2
@@ -75,7 +75,10 @@ for program in ip tc bridge; do
     cp -L "$library" "$root$library"
   done
 done
-cc -static -O1 -Wall -Werror -o "$root/sbin/gtp-session" "$here/gtp_session.c"
+for source in "$here"/*.c; do
+  program=$(basename "$source" .c)
+  cc -static -O1 -Wall -Werror -o "$root/sbin/${program//_/-}" "$source"
+done
 install -m 755 "$here/init" "$root/init"
 install -m 755 "$here/agent" "$root/agent"
 

@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering;
 
 use ::tunnel::header::Hit;
 use base::{DpPort, DropReason, Millis};
-use dpif::{ControllerUpcall, DpAction, Observe, Punt, Upcall};
+use dpif::{ControllerUpcall, DpAction, LocalSample, Observe, Psample, Punt, Upcall};
 use flow::extract::extract_with;
 use netdev::{pool, software};
 use packet::segment::{longest_frame, shortest_frame};
@@ -88,6 +88,8 @@ pub(crate) struct Executor<'a> {
     from: Option<&'a Port>,
     /// [`TunnelPush::in_key`](dpif::TunnelPush::in_key) of the outer headers that the current list has pushed.
     in_key: Option<u64>,
+    /// The probability with which the packets were chosen by the innermost `sample` around the current list.
+    probability: u32,
     now: Millis,
     outputs: &'a mut Outputs,
     /// Takes recirculated packets.
@@ -119,7 +121,19 @@ struct Level {
 impl<'a> Executor<'a> {
     pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
         let Context { shared, ports, in_port, from, now } = context;
-        Self { shared, ports, in_port, from, in_key: None, now, outputs, work, any_l3: false, keys: None }
+        Self {
+            shared,
+            ports,
+            in_port,
+            from,
+            in_key: None,
+            probability: u32::MAX,
+            now,
+            outputs,
+            work,
+            any_l3: false,
+            keys: None,
+        }
     }
 
     /// The number of packets that wait for another look-up.
@@ -261,6 +275,7 @@ impl<'a> Executor<'a> {
                     self.controller(packets, what);
                 }
                 DpAction::Observe(what) => self.observe(packets, what),
+                DpAction::Psample(what) => self.psample(packets, *what, trunc.take()),
                 DpAction::Punt(punt) => {
                     fate = Fate::Settled;
                     self.punt(packets, punt);
@@ -419,6 +434,17 @@ impl<'a> Executor<'a> {
     fn observe(&mut self, packets: &Batch, what: &Observe) {
         if let Some(handler) = self.shared.handler() {
             each_segment(packets, |p| handler.observe(self.in_port, what, p));
+        }
+    }
+
+    /// Sends copies to the collectors of this host. As in Linux, a GSO packet is one sample. This does not affect
+    /// forwarding.
+    #[cold]
+    fn psample(&mut self, packets: &Batch, what: Psample, trunc: Option<usize>) {
+        let Some(handler) = self.shared.handler() else { return };
+        let (port, probability, len_max) = (self.in_port, self.probability, trunc.unwrap_or(usize::MAX));
+        for packet in packets {
+            handler.psample(&LocalSample { what, port, probability, packet, len_max });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::bond::BondId;
 use crate::meter::MeterId;
+use crate::psample::Psample;
 use crate::{Defragment, TunnelPop, TunnelPush};
 use base::{BridgePort, DpPort, DropReason, MacAddr, PortNo};
 use conntrack::Action as Ct;
@@ -123,6 +124,8 @@ pub enum DpAction {
     Controller(Arc<ControllerUpcall>),
     /// Samples the packet in its current state for collectors of IPFIX or sFlow.
     Observe(Arc<Observe>),
+    /// Sends a copy of the packet in its current state to collectors on this host.
+    Psample(Psample),
     /// Queues the packet in its current state for a protocol of the switch.
     Punt(Punt),
     /// Translates the packet in its current state anew and executes the result ([`crate::UpcallHandler::slow`]): the only
@@ -200,6 +203,7 @@ impl DpAction {
             | Self::Ct(_)
             | Self::Controller(_)
             | Self::Observe(_)
+            | Self::Psample(_)
             | Self::Punt(_)
             | Self::SlowPath
             | Self::Clone(_)

@@ -15,6 +15,7 @@ mod event_log;
 pub mod meter;
 pub mod offload;
 pub mod port;
+pub mod psample;
 mod round_watch;
 pub mod text;
 pub mod thread;
@@ -34,6 +35,7 @@ pub use event_log::EventLog;
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 pub use offload::{OffloadInfo, Unfit};
 pub use port::{PortInfo, PortStats, QueueInfo};
+pub use psample::{Cookie, LocalSample, Psample};
 pub use round_watch::{RoundWatch, RoundWatchSettings, SlowRound, rounds_text};
 pub use thread::{
     Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
@@ -162,6 +164,11 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// Handles a packet that an action samples, in its current state.
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
         let _ = (port, what, packet);
+    }
+
+    /// Queues a copy of a packet for the collectors of this host.
+    fn psample(&self, sample: &LocalSample<'_>) {
+        let _ = sample;
     }
 
     /// Queues a frame, in its state at the action and with complete checksums, for a protocol. Returns the port of the frame

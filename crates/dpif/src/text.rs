@@ -6,6 +6,7 @@ mod key;
 mod normalise;
 mod parse;
 mod parse_actions;
+mod psample;
 mod tunnel;
 
 pub use key::{Detail, format_key, key_to_string, packet_key_to_string};
@@ -85,6 +86,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.max_len
             ),
             DpAction::Observe(what) => write_observe(what, out),
+            DpAction::Psample(what) => psample::write_psample(what, out),
             DpAction::Punt(punt) => write!(out, "userspace(pid=0,slow_path({}))", punt.protocol),
             DpAction::Held => write!(out, "held"),
             DpAction::SlowPath => write!(out, "userspace(pid=0,slow_path(action))"),

@@ -9,6 +9,7 @@
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
 //! - `vnet`: the virtio-net header, which carries offload flags in both directions;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
+//! - [`psample`]: samples for collectors on this host;
 //! - [`routes`]: routes, rules, addresses and neighbours, dumped and followed;
 //! - `qos`: queueing disciplines and classes for rows of the tables QoS and Queue; `tc`: their netlink messages;
 //! - [`abilities`]: XDP features of drivers, and the choice of I/O for ports of type `system`;
@@ -42,6 +43,7 @@ pub mod host;
 pub mod internal;
 mod link;
 pub mod netlink;
+pub mod psample;
 mod qos;
 mod queue;
 mod rate;

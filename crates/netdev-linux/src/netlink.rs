@@ -19,7 +19,7 @@ const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
-const NLMSG_ERROR: u16 = 2;
+pub(crate) const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 pub(crate) const NLM_F_ACK: u16 = 4;
@@ -272,6 +272,13 @@ impl Request {
         Self(bytes)
     }
 
+    /// A message that asks for nothing.
+    pub(crate) fn notification(kind: u16, header: &[u8]) -> Self {
+        let mut message = Self::with_header(kind, 0, header);
+        message.0[6..8].fill(0);
+        message
+    }
+
     /// A request about one link, with flags to set and the mask of flags to change.
     fn new(kind: u16, flags: u16, which: Which<'_>, (set, mask): (u32, u32)) -> io::Result<Self> {
         let ifindex = match which {
@@ -310,7 +317,7 @@ impl Request {
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
-    fn finish(&mut self, seq: u32) -> &[u8] {
+    pub(crate) fn finish(&mut self, seq: u32) -> &[u8] {
         let len = self.0.len() as u32;
         self.0[..4].copy_from_slice(&len.to_ne_bytes());
         self.0[8..12].copy_from_slice(&seq.to_ne_bytes());
@@ -347,7 +354,7 @@ pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
 }
 
 /// The messages of a datagram: types, sequence numbers of their requests, and bodies.
-fn raw_messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
+pub(crate) fn raw_messages(mut datagram: &[u8]) -> impl Iterator<Item = (u16, u32, &[u8])> {
     std::iter::from_fn(move || {
         let len = word(datagram, 0)? as usize;
         let message = datagram.get(..len)?;

@@ -52,8 +52,10 @@ impl Ct {
 const UNTRACKED: u32 = Ct::Clear.bit();
 /// The features of a datapath with connection tracking: all of [`Ct`].
 const TRACKED: u32 = Ct::ZeroSnat.bit() * 2 - 1;
-/// The bit of [`Value::LbOutput`].
+/// The bit of [`dpif::DpAction::LbOutput`].
 const LB_OUTPUT: u32 = TRACKED + 1;
+/// The bit of [`dpif::DpAction::Psample`].
+const PSAMPLE: u32 = LB_OUTPUT * 2;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -63,8 +65,8 @@ enum Value {
     /// The number of VLAN tags parsed.
     Vlans,
     Ct(Ct),
-    /// [`dpif::DpAction::LbOutput`].
-    LbOutput,
+    /// An action of the datapath, with its bit.
+    Action(u32),
 }
 
 impl Value {
@@ -72,7 +74,7 @@ impl Value {
     const fn bit(self) -> Option<u32> {
         match self {
             Self::Ct(what) => Some(what.bit()),
-            Self::LbOutput => Some(LB_OUTPUT),
+            Self::Action(bit) => Some(bit),
             Self::Has(_) | Self::Number(_) | Self::Flag(_) | Self::Vlans => None,
         }
     }
@@ -92,10 +94,10 @@ const FEATURES: [(&str, &str, Value); 27] = [
     ("check_pkt_len", "Check pkt length action", Value::Has(true)),
     ("ct_timeout", "Conntrack timeout policy", Value::Ct(Ct::Timeout)),
     ("explicit_drop_action", "Explicit Drop action", Value::Has(true)),
-    ("lb_output_action", "Optimized Balance TCP mode", Value::LbOutput),
+    ("lb_output_action", "Optimized Balance TCP mode", Value::Action(LB_OUTPUT)),
     ("ct_zero_snat", "Conntrack all-zero IP SNAT", Value::Ct(Ct::ZeroSnat)),
     ("add_mpls", "MPLS Label add", Value::Has(true)),
-    ("psample", "psample action", Value::Has(false)),
+    ("psample", "psample action", Value::Action(PSAMPLE)),
     ("max_vlan_headers", "Max VLAN headers", Value::Vlans),
     ("max_mpls_depth", "Max MPLS depth", Value::Number(|c| c.mpls_depth_max)),
     ("recirc", "Recirc", Value::Has(true)),
@@ -152,6 +154,20 @@ impl Features {
         self.used.load(Ordering::Relaxed) & LB_OUTPUT != 0
     }
 
+    /// Adds samples for collectors on this host; returns false if they were there.
+    pub(crate) fn add_psample(&self) -> bool {
+        let is_new = self.there.fetch_or(PSAMPLE, Ordering::Relaxed) & PSAMPLE == 0;
+        if is_new {
+            self.used.fetch_or(PSAMPLE, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Returns true if samples go to collectors on this host.
+    pub(crate) fn uses_psample(&self) -> bool {
+        self.used.load(Ordering::Relaxed) & PSAMPLE != 0
+    }
+
     pub(crate) fn uses(&self, what: Ct) -> bool {
         self.used.load(Ordering::Relaxed) & what.bit() != 0
     }
@@ -163,7 +179,7 @@ impl Features {
             Value::Number(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
             Value::Flag(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
             Value::Vlans => [vlans.into(), vlans.into()],
-            Value::Ct(_) | Value::LbOutput => {
+            Value::Ct(_) | Value::Action(_) => {
                 let bit = value.bit().unwrap_or(0);
                 [&self.there, &self.used].map(|set| (set.load(Ordering::Relaxed) & bit != 0).into())
             }
@@ -226,8 +242,8 @@ impl Features {
             other => other,
         };
         match (value, on) {
-            (Value::Has(_) | Value::Ct(_) | Value::LbOutput, None) => refused("Boolean value expected"),
-            (Value::Ct(_) | Value::LbOutput, Some(on)) => {
+            (Value::Has(_) | Value::Ct(_) | Value::Action(_), None) => refused("Boolean value expected"),
+            (Value::Ct(_) | Value::Action(_), Some(on)) => {
                 let (bit, is_tracking) = (value.bit().unwrap_or(0), matches!(value, Value::Ct(_)));
                 if on && !(forced && is_tracking) && self.there.load(Ordering::Relaxed) & bit == 0 {
                     return refused("Can not enable features not supported by the datapath");
@@ -409,6 +425,13 @@ mod tests {
             features.list(Some("ct_timeout"), 1).as_deref(),
             Some("ct_timeout (Conntrack timeout policy) : [run time]:true, [boot time]:false\n")
         );
+        assert_eq!(why("psample", "true"), "Can not enable features not supported by the datapath");
+        assert!(features.add_psample() && features.uses_psample());
+        assert!(features.show(1).contains("\npsample action: Yes\n"));
+        assert_eq!((why("psample", "false"), features.uses_psample()), (String::new(), false));
+        // More collectors do not enable it again, but the user may.
+        assert!(!features.add_psample() && !features.uses_psample());
+        assert_eq!((why("psample", "true"), features.uses_psample()), (String::new(), true));
         let features = attached(true);
         let why = |name, value| refusal(&features, name, value);
         assert!(features.uses(Ct::Timeout) && features.uses(Ct::ZeroSnat));

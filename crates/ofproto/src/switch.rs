@@ -7,6 +7,7 @@ use crate::features::{Ct, Features, Set};
 use crate::gate::Workers;
 use crate::held::Held;
 use crate::ipfix::{IpfixSettings, Worker};
+use crate::local_samples::LocalWorker;
 use crate::protocols::Protocols;
 use crate::revalidate::{Change, State};
 use crate::tlv::OptionSpace;
@@ -50,6 +51,7 @@ pub struct Switch {
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
     pub(crate) export: ExportWorker,
+    pub(crate) local_samples: LocalWorker,
     pub(crate) protocols: Protocols,
     options: Mutex<OptionSpace>,
     pub(crate) held: Mutex<Held>,
@@ -99,6 +101,7 @@ impl Switch {
             tls: Arc::default(),
             ipfix: Worker::default(),
             export: ExportWorker::default(),
+            local_samples: LocalWorker::default(),
             options: Mutex::default(),
             held: Mutex::default(),
             restoring: watch::Sender::default(),
@@ -225,7 +228,7 @@ impl Switch {
     }
 
     /// Publishes a network with other settings of the whole switch, and has all flows translated again.
-    fn reconfigured(&self) {
+    pub(crate) fn reconfigured(&self) {
         {
             let _rebuilding = self.rebuilding.lock();
             let old = self.network.load_full();
@@ -366,7 +369,7 @@ impl Switch {
         bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
         ports: ChunkedMap<DpPort, (BridgeId, PortNo)>,
     ) {
-        let ct_clear = self.features.uses(Ct::Clear);
+        let (ct_clear, psample) = (self.features.uses(Ct::Clear), self.features.uses_psample());
         self.update_exporter_ports();
         let (frozen, overlay, tunnels) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay), Arc::clone(&old.tunnels));
         let bonds = Arc::clone(&old.bonds);
@@ -379,6 +382,7 @@ impl Switch {
             overlay,
             bonds,
             ct_clear,
+            psample,
             tunnels,
             timeout_policies,
         }));

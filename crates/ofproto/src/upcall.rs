@@ -7,8 +7,8 @@ use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, DropReason, Millis};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Punt, Upcall, UpcallHandler,
-    UpcallReply,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, LocalSample, Observe, Punt, Upcall,
+    UpcallHandler, UpcallReply,
 };
 use flow::extract::ipproto;
 use flow::{Field, FlowKey, Sparse, Steps};
@@ -152,6 +152,10 @@ impl UpcallHandler for Switch {
 
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
         self.report_to_collectors(port, what, packet);
+    }
+
+    fn psample(&self, sample: &LocalSample<'_>) {
+        self.sample_locally(sample);
     }
 
     fn punt(&self, port: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {

@@ -3,6 +3,7 @@
 use crate::backends;
 use crate::event_log::Events;
 use crate::interface::InterfaceError;
+use crate::local_collectors::HostCollectors;
 use crate::placement::Placements;
 use crate::standalone::StandaloneDatapaths;
 use crate::tunnels::TunnelPorts;
@@ -70,6 +71,16 @@ impl Dp {
     /// Type and name, as `netdev@ovs-netdev`.
     pub fn full_name(&self) -> String {
         format!("{}@{}", self.kind, self.name)
+    }
+
+    /// Looks for collectors of samples on this host, unless they were found before. Dummies have none.
+    pub fn find_local_collectors(&self) {
+        if self.class == DatapathClass::Userspace
+            && !self.switch.has_local_collectors()
+            && let Some(collectors) = HostCollectors::open()
+        {
+            self.switch.set_local_collectors(Arc::new(collectors));
+        }
     }
 
     /// Has flows go to an accelerator, or to none. A kernel without one is logged once.
@@ -232,6 +243,7 @@ impl Devices {
         let changed = Arc::clone(&self.status_changed);
         dp.switch.on_status_change(Box::new(move |_| changed.notify_one()));
         self.underlay.serve(&dp.switch);
+        dp.find_local_collectors();
         dp.switch.set_restoring(self.is_restoring.load(Ordering::Relaxed));
         dp.dpif.set_tunnel_ports(*self.egress_ports.lock());
         dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);

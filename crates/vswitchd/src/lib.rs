@@ -33,6 +33,7 @@ pub mod feature;
 pub mod features;
 pub mod interface;
 pub mod levels;
+mod local_collectors;
 pub mod ofport;
 pub mod own_tls;
 pub mod placement;

@@ -124,6 +124,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         dhcp_to_local: false,
         queue_marks: Default::default(),
         ipfix: None,
+        local: None,
         sflow: None,
         netflow: false,
         mirrors: None,

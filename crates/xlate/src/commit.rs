@@ -407,6 +407,8 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Controller(what) => 64 + what.userdata.len(),
         DpAction::Observe(what) if matches!(what.collectors, Collectors::Sflow(_)) => 44,
         DpAction::Observe(what) => 40 + if what.tunnel.is_some_and(|tunnel| tunnel.with_headers) { 8 } else { 0 },
+        // Group and cookie.
+        DpAction::Psample(what) => 12 + 4 + what.cookie.bytes().len(),
         DpAction::Punt(_) | DpAction::SlowPath => 24,
         DpAction::Held => 0,
         // The nested actions were counted when they were emitted.

@@ -63,8 +63,8 @@ pub use mac::MacTable;
 pub use meters::{Meter, Meters};
 pub use mirror::{Mirror, MirrorOut, Mirrors};
 pub use model::{
-    Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, Sflow, TableMiss,
-    VlanMode,
+    Bridge, BridgeId, Bundle, Count, Ipfix, LocalSets, Network, Port, PortConfig, PortOut, Rule, RuleStats, Sflow,
+    TableMiss, VlanMode,
 };
 pub use multicast::Snooping;
 pub use numbered::Numbered;

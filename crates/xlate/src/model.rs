@@ -42,6 +42,8 @@ pub struct Network {
     pub bonds: Arc<bond::Published>,
     /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
+    /// True if the collector sets of bridges with collectors on this host are in use.
+    pub psample: bool,
     /// The tunnels of the bridges.
     pub tunnels: Arc<Tunnels>,
     /// The names of the timeout policies with which connections are committed, by zone.
@@ -80,6 +82,8 @@ pub struct Bridge {
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
+    /// Sampling for collectors on this host, if there are any.
+    pub local: Option<LocalSets>,
     /// Sampling for sFlow collectors, if there are any.
     pub sflow: Option<Sflow>,
     /// True if the bridge's IPv4 flows are counted for NetFlow collectors.
@@ -128,6 +132,15 @@ pub struct Ipfix {
     pub egress: Option<u32>,
     /// The collector sets that want the headers of tunnels.
     pub tunnel_sets: Arc<BTreeSet<u32>>,
+    /// True if a drop follows the datapath actions where the last one samples.
+    pub explicit_drops: bool,
+}
+
+/// The collector sets with collectors on this host.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LocalSets {
+    /// The groups of samples, by collector set.
+    pub groups: Arc<BTreeMap<u32, u32>>,
     /// True if a drop follows the datapath actions where the last one samples.
     pub explicit_drops: bool,
 }

@@ -97,7 +97,8 @@ impl Xlate<'_> {
             let vlan_tci = self.read_bits(Field::VlanTci, u128::MAX) as u16;
             (self.out.outputs.vlan_tci, self.out.outputs.sampled) = (vlan_tci, true);
             self.out.explicit_drops |= sflow.explicit_drops;
-            self.emit_sample(sflow.probability, Collectors::Sflow(Arc::default()), None, None);
+            let report = self.report(Collectors::Sflow(Arc::default()), None, None);
+            self.emit_sample(sflow.probability, vec![report]);
         }
         flow
     }

@@ -1,39 +1,47 @@
-//! Sampling for IPFIX collectors (monitor.rs: for sFlow collectors): by the action `sample`, or of all packets that enter or leave a bridge.
+//! Sampling for collectors of IPFIX and on this host (monitor.rs: for sFlow collectors): by the action `sample`, or of all packets
+//! that enter or leave a bridge.
 
 use crate::model::PortOut;
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use base::{DpPort, DropReason, PortNo};
-use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow, TunnelOutput};
+use dpif::{Collectors, Cookie, DpAction, Observe, Psample, SamplePoint, SampledFlow, TunnelOutput};
 use openflow::action::{ObservationId, Sample, SampleDirection};
 
 impl Xlate<'_> {
-    /// Executes the `sample` action. Whether its collector set exists is checked when a packet is sampled.
+    /// Executes the `sample` action. Whether its collector set has IPFIX collectors is checked when a packet is sampled.
     pub(crate) fn sample(&mut self, action: &Sample) {
-        if self.pos.bridge.ipfix.is_none() {
+        let local = self.pos.bridge.local.as_ref().filter(|_| self.net.psample);
+        let group = local.and_then(|local| Some((*local.groups.get(&action.collector_set_id)?, local.explicit_drops)));
+        let port = self.pos.bridge.ipfix.is_some().then(|| self.sampling_port(action));
+        if let Some(Err(())) = port {
+            let port = action.sampling_port;
+            self.tracer.note(NodeKind::Error, || format!("can't use unknown port {port} in flow sample action"));
+        }
+        let port = port.and_then(Result::ok);
+        if port.is_none() && group.is_none() {
             return;
         }
-        let Ok((output, tunnel)) = self.sampling_port(action) else {
-            let port = action.sampling_port;
-            return self
-                .tracer
-                .note(NodeKind::Error, || format!("can't use unknown port {port} in flow sample action"));
-        };
-        let flow = SampledFlow {
-            probability: action.probability,
-            set: action.collector_set_id,
-            domain: self.observation_id(action.obs_domain_id),
-            point: self.observation_id(action.obs_point_id),
-            direction: match action.direction {
+        let (domain, point) = (self.observation_id(action.obs_domain_id), self.observation_id(action.obs_point_id));
+        let mut reports = Vec::new();
+        if let Some((group, explicit_drops)) = group {
+            self.out.explicit_drops |= explicit_drops;
+            reports.push(DpAction::Psample(Psample { group, cookie: Cookie::of_observation(domain, point) }));
+        }
+        if let Some((output, tunnel)) = port {
+            let direction = match action.direction {
                 SampleDirection::Default => None,
                 SampleDirection::Ingress => Some(SamplePoint::Ingress),
                 SampleDirection::Egress => Some(SamplePoint::Egress),
-            },
-        };
+            };
+            let (probability, set) = (action.probability, action.collector_set_id);
+            let flow = SampledFlow { probability, set, domain, point, direction };
+            reports.push(self.report_to_exporter(Collectors::Set(flow), output, tunnel));
+        }
         self.commit();
         // Converts from a fraction of 65,535, which samples all packets.
         let probability = u32::from(action.probability) << 16 | u32::from(action.probability);
-        self.observe(probability, Collectors::Set(flow), output, tunnel);
+        self.emit_sample(probability, reports);
     }
 
     /// Returns an observation id, which may be the value of a field of the packet at this point.
@@ -66,7 +74,8 @@ impl Xlate<'_> {
         if let Some(probability) = self.pos.bridge.ipfix.as_ref().and_then(|ipfix| ipfix.ingress)
             && self.pos.bridge.ports.contains_key(&self.packet.key.in_port())
         {
-            self.observe(probability, Collectors::Bridge, None, None);
+            let report = self.report_to_exporter(Collectors::Bridge, None, None);
+            self.emit_sample(probability, vec![report]);
         }
     }
 
@@ -74,37 +83,40 @@ impl Xlate<'_> {
     /// outer packet samples it.
     pub(crate) fn sample_egress(&mut self, port: DpPort) {
         if let Some(probability) = self.pos.bridge.ipfix.as_ref().and_then(|ipfix| ipfix.egress) {
-            self.observe(probability, Collectors::Bridge, Some(port), None);
+            let report = self.report_to_exporter(Collectors::Bridge, Some(port), None);
+            self.emit_sample(probability, vec![report]);
         }
     }
 
-    fn observe(
+    fn report_to_exporter(
         &mut self,
-        probability: u32,
         collectors: Collectors,
         output: Option<DpPort>,
         tunnel: Option<TunnelOutput>,
-    ) {
+    ) -> DpAction {
         self.out.explicit_drops |= self.pos.bridge.ipfix.as_ref().is_some_and(|ipfix| ipfix.explicit_drops);
-        self.emit_sample(probability, collectors, output, tunnel);
+        self.report(collectors, output, tunnel)
     }
 
-    /// Emits the action that samples the packet.
-    pub(crate) fn emit_sample(
+    /// The action that reports the packet to collectors of the bridge.
+    pub(crate) fn report(
         &mut self,
-        probability: u32,
         collectors: Collectors,
         output: Option<DpPort>,
         tunnel: Option<TunnelOutput>,
-    ) {
+    ) -> DpAction {
         self.out.observed = true;
         let what = Observe { bridge: self.pos.bridge.id, collectors, output, tunnel, forwarded: false };
-        let report = DpAction::Observe(what.into());
+        DpAction::Observe(what.into())
+    }
+
+    /// Emits reports on the packet, with this probability.
+    pub(crate) fn emit_sample(&mut self, probability: u32, reports: Vec<DpAction>) {
         if probability == u32::MAX {
-            return self.emit(report);
+            return reports.into_iter().for_each(|report| self.emit(report));
         }
-        self.usage.action_bytes += crate::commit::size_of_action(&report);
-        self.emit(DpAction::Sample { probability, actions: [report].into() });
+        self.usage.action_bytes += reports.iter().map(crate::commit::size_of_action).sum::<usize>();
+        self.emit(DpAction::Sample { probability, actions: reports.into() });
     }
 
     /// Adds a drop if the last action samples and a bridge asks for that, whether or not an action before it outputs the
@@ -127,7 +139,7 @@ impl Xlate<'_> {
 /// Returns true if the action only reports packets to collectors.
 fn samples(action: &DpAction) -> bool {
     match action {
-        DpAction::Observe(_) => true,
+        DpAction::Observe(_) | DpAction::Psample(_) => true,
         DpAction::Sample { actions, .. } => actions.iter().all(samples),
         _ => false,
     }

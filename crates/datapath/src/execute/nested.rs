@@ -78,7 +78,10 @@ impl Executor<'_> {
             at += 1;
             chosen.next_if_eq(&(at - 1)).is_some()
         });
-        self.parts(parts, lists, level, fate, last)
+        let outer = std::mem::replace(&mut self.probability, probability);
+        let fate = self.parts(parts, lists, level, fate, last);
+        self.probability = outer;
+        fate
     }
 
     /// Runs each part of a batch through its list. The batch counts as sent if one of its parts was sent, except

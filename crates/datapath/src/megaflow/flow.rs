@@ -125,7 +125,11 @@ const _: () = assert!(std::mem::offset_of!(Megaflow, id) <= 64);
 /// Whether a list of actions contains an upcall to the switch.
 fn calls_above(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
-        DpAction::Controller(_) | DpAction::Observe(_) | DpAction::Punt(_) | DpAction::SlowPath => true,
+        DpAction::Controller(_)
+        | DpAction::Observe(_)
+        | DpAction::Psample(_)
+        | DpAction::Punt(_)
+        | DpAction::SlowPath => true,
         DpAction::Clone(list) | DpAction::Sample { actions: list, .. } => calls_above(list),
         DpAction::CheckPktLen { greater, lesser, .. } => calls_above(greater) || calls_above(lesser),
         _ => false,

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use base::{Clock, DpPort, DropReason, MacAddr};
 use datapath::{Config, Datapath};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Punt, Upcall, UpcallHandler,
-    UpcallReply,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, LocalSample, Observe, Protocol, Psample, Punt,
+    Upcall, UpcallHandler, UpcallReply,
 };
 use flow::{Field, FlowKey, FlowMask};
 use netdev::queue::FrameQueue;
@@ -186,6 +186,8 @@ pub struct TestHandler {
     pub punted: Mutex<Vec<(DpPort, Protocol, Vec<u8>)>>,
     pub punt_says: Mutex<Result<Option<DpPort>, DropReason>>,
     pub observed: Mutex<Vec<(DpPort, Observe, usize)>>,
+    /// Samples for this host, with their probability and the number of bytes.
+    pub sampled: Mutex<Vec<(Psample, u32, usize)>>,
     /// Keys checked by [`UpcallHandler::check`], and the result returned for them.
     pub checked: Mutex<Vec<FlowKey>>,
     pub check_says: AtomicBool,
@@ -205,6 +207,7 @@ impl TestHandler {
             punted: Mutex::default(),
             punt_says: Mutex::new(Ok(None)),
             observed: Mutex::default(),
+            sampled: Mutex::default(),
             checked: Mutex::default(),
             check_says: AtomicBool::new(true),
         })
@@ -249,6 +252,11 @@ impl UpcallHandler for TestHandler {
 
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
         self.observed.lock().push((port, what.clone(), packet.len()));
+    }
+
+    fn psample(&self, sample: &LocalSample<'_>) {
+        let len = sample.packet.len().min(sample.len_max);
+        self.sampled.lock().push((sample.what, sample.probability, len));
     }
 
     fn punt(&self, port: DpPort, punt: &Punt, packet: &Packet) -> Result<Option<DpPort>, DropReason> {

@@ -121,6 +121,7 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("meter", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).map(|id| DpAction::Meter(MeterId(id)))
         }
+        ("psample", Some(body)) => super::psample::parse_psample(body).map(DpAction::Psample),
         ("lb_output", Some(body)) => unsigned(body).map(|id| DpAction::LbOutput(BondId(id))),
         ("recirc", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0).map(DpAction::Recirc)

@@ -1,5 +1,5 @@
 //! What rows say of IPFIX exporters: the bridge's own (Bridge:ipfix), and those that flows name
-//! (Flow_Sample_Collector_Set).
+//! (Flow_Sample_Collector_Set), which may also stand for collectors on this host.
 
 use crate::feature::Feature;
 use crate::levels::{BridgeLevel, BridgeRows, BridgeTarget};
@@ -42,33 +42,41 @@ impl Feature for Ipfix {
         use flow_sample_collector_set as set;
         let (what, row) = (rows.what(), rows.bridge);
         let own = row.get(bridge::IPFIX).and_then(|own| reader.find(own));
-        let sets: BTreeMap<u32, ExporterSettings> = reader
-            .all(FlowSampleCollectorSet)
-            .filter(|set| set.get(set::BRIDGE) == row.reference())
-            .inspect(|set| {
-                if set.get(set::LOCAL_GROUP_ID).is_some() {
-                    reader
-                        .warn(format!("{what}: ignoring local sampling configuration: not supported by this datapath"));
-                }
-            })
-            .filter_map(|set| {
-                let number = u32::try_from(set.get(set::ID)).ok()?;
-                let ipfix = reader.find(set.get(set::IPFIX)?)?;
-                Some((number, exporter(reader, &format!("{what}: collector set {number}"), ipfix)))
-            })
-            .collect();
+        let (mut sets, mut local_groups) = (BTreeMap::new(), BTreeMap::new());
+        for set in reader.all(FlowSampleCollectorSet).filter(|set| set.get(set::BRIDGE) == row.reference()) {
+            let Ok(number) = u32::try_from(set.get(set::ID)) else { continue };
+            if let Some(ipfix) = set.get(set::IPFIX).and_then(|ipfix| reader.find(ipfix)) {
+                sets.insert(number, exporter(reader, &format!("{what}: collector set {number}"), ipfix));
+            }
+            if let Some(group) = set.get(set::LOCAL_GROUP_ID).and_then(|group| u32::try_from(group).ok()) {
+                local_groups.insert(number, group);
+            }
+        }
         let is_true = |root: Row<'_, OpenVSwitch>| {
             let text = root.get(open_vswitch::OTHER_CONFIG).get("explicit-sampled-drops");
             text.is_some_and(|text| text.eq_ignore_ascii_case("true"))
         };
         // Without exporters nothing is sampled.
-        let samples = own.is_some() || !sets.is_empty();
+        let samples = own.is_some() || !sets.is_empty() || !local_groups.is_empty();
         let explicit_drops = samples && reader.all(OpenVSwitch).next().is_some_and(is_true);
-        IpfixSettings { bridge: own.map(|row| bridge_sampling(reader, &what, row)), sets, explicit_drops }
+        let bridge = own.map(|row| bridge_sampling(reader, &what, row));
+        IpfixSettings { bridge, sets, local_groups, explicit_drops }
     }
 
     fn apply(&mut self, spec: &IpfixSettings, target: &mut BridgeTarget<'_>) {
-        target.running.ofproto.set_ipfix(spec.clone());
+        let running = &target.running;
+        if !spec.local_groups.is_empty() {
+            // The kernel's module may have been loaded since.
+            running.dp.find_local_collectors();
+            if !running.dp.switch.has_local_collectors() {
+                tracing::warn!(
+                    target: "bridge",
+                    "bridge {}: ignoring local sampling configuration: not supported by this datapath",
+                    running.ofproto.name()
+                );
+            }
+        }
+        running.ofproto.set_ipfix(spec.clone());
     }
 }
 

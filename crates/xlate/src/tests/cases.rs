@@ -91,6 +91,33 @@ fn fragments_and_whole_packets_have_megaflows_of_their_own() {
     assert_eq!(translate(&net, &key, false).mask().get(Field::IpFrag), 3);
 }
 
+#[test]
+fn a_collector_set_may_have_collectors_on_this_host() {
+    let texts = |action: Sample, ipfix: Option<Ipfix>, explicit_drops| {
+        let mut net = network(&[(0, Match::ANY, 0, vec![Action::Sample(Box::new(action))])]);
+        let bridge = Arc::get_mut(net.bridges.get_mut(&0).expect("there")).expect("nobody else has it");
+        (bridge.local, bridge.ipfix) = (Some(LocalSets { groups: Arc::new([(1, 9)].into()), explicit_drops }), ipfix);
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(1));
+        dpif::text::format_actions(&translate(&net, &key, false).actions, 0, &|_| None)
+    };
+    let (local, exported) = (
+        "psample(group=9,cookie=0x200000003)",
+        "userspace(pid=0,flow_sample(probability=65535,collector_set_id=1,obs_domain_id=2,obs_point_id=3,output_port=4294967295))",
+    );
+    let all = sample(PortNo::NONE);
+    assert_eq!(texts(all.clone(), None, false), local);
+    assert_eq!(texts(all.clone(), None, true), format!("{local},drop"));
+    let ipfix = || Some(Ipfix::default());
+    assert_eq!(texts(all.clone(), ipfix(), false), format!("{local},{exported}"));
+    // The port is in reports to exporters only.
+    assert_eq!(texts(sample(PortNo(77)), ipfix(), false), local);
+    let half = Sample { probability: 0x8000, ..all.clone() };
+    assert_eq!(texts(half, None, true), format!("sample(sample=50.0%,actions({local})),drop"));
+    // Another set.
+    assert_eq!(texts(Sample { collector_set_id: 2, ..all }, None, true), "drop");
+}
+
 /// The reports to collectors on a packet from port 1: whether they go to the bridge's set, their port, and whether the packet
 /// is forwarded.
 fn reports(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)> {

@@ -229,6 +229,7 @@ impl Flooding {
                 misses: Default::default(),
                 options: like.options.clone(),
                 ipfix: None,
+                local: None,
                 mirrors: Some(Arc::new(Mirrors::new(mirrors))),
                 flood_vlans: None,
                 snooping: None,

@@ -120,7 +120,7 @@ fn group_of_text(text: &str) -> Group {
 
 /// The same bridges, with groups and meters in the first one.
 fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, peer: &[Action]) -> Network {
-    let mut net = Network { ct_clear: true, ..Network::default() };
+    let mut net = Network { ct_clear: true, psample: true, ..Network::default() };
     let mut of_first = Groups::default();
     groups.into_iter().for_each(|group| of_first.insert(group.id, Arc::new(group)));
     for id in 0..2u32 {
@@ -187,6 +187,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             dhcp_to_local: false,
             queue_marks: Default::default(),
             ipfix: None,
+            local: None,
             sflow: None,
             netflow: false,
             mirrors: None,
