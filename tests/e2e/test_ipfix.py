@@ -549,6 +549,10 @@ def test_local_sampling_of_dummies(both):
         shown = re.findall("psample.*", switch.appctl("dpif/show-dp-features", "br0"))
         switch.ofctl("add-flow", "br0", f"actions={sample(1)},2")
         trace = switch.appctl("ofproto/trace", "br0", "in_port=1,ip")
-        return refused, shown, re.findall("Datapath actions:.*", trace)
+        added = [
+            str(switch.appctl("dpctl/add-flow", "in_port(1),eth(),eth_type(0x1234)", actions, check=False))
+            for actions in ("psample(group=7,cookie=0x01)", "sample(sample=50%,actions(psample(group=7)))", "psample()")
+        ]
+        return refused, shown, re.findall("Datapath actions:.*", trace), added
 
     assert alike(both, what)[2] == ["Datapath actions: 2"]

@@ -4,7 +4,7 @@ use super::dpctl::{at_most, exists, flow_stats_text, selected, split_options};
 use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
 use dpif::text::{KeyError, parse_actions, parse_flow, split_ufid};
-use dpif::{DpFlow, DpFlowEntry};
+use dpif::{DpAction, DpFlow, DpFlowEntry};
 use flow::{FlowKey, FlowMask};
 use std::sync::Arc;
 use unixctl::Commands;
@@ -135,6 +135,13 @@ fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
     dp.dpif.flow_dump().into_iter().find(same)
 }
 
+/// Returns true if a list of actions sends samples to collectors on this host.
+fn samples_locally(actions: &[DpAction]) -> bool {
+    let one =
+        |action: &DpAction| matches!(action, DpAction::Psample(_)) || action.nested().any(|list| samples_locally(list));
+    actions.iter().any(one)
+}
+
 fn apply(
     devices: &Devices,
     dp: &Dp,
@@ -177,6 +184,10 @@ fn apply(
         return Ok(statistics(&old));
     }
     let actions: dpif::DpActions = parse_actions(actions, &number).map_err(|_| invalid("actions"))?.into();
+    if samples_locally(&actions) && !dp.switch.has_local_collectors() {
+        tracing::error!(target: "dpif_netdev", "failed to put flow: action psample is not supported by this datapath");
+        return Err("ovs-vswitchd: updating flow table (Invalid argument)".to_owned());
+    }
     let id = match (change, &old) {
         (Change::Add, Some(_)) => return Err("ovs-vswitchd: updating flow table (File exists)".to_owned()),
         (Change::Modify, None) if !options.may_create => return Err(missing("updating flow table")),
