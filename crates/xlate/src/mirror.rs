@@ -379,6 +379,8 @@ fn is_of_packet_or_tunnel(field: Field) -> bool {
         word >= layout::ETH_DST || (layout::TUN_ID..layout::SKB_PKT).contains(&word) || word < layout::REGS
     };
     match field.info().loc {
+        // The one field of tunnels that Open vSwitch does not count.
+        _ if field == Field::TunErspanDir => false,
         Loc::Bits { word, .. } => is_counted(word.into()),
         Loc::Wide(word) => is_counted(word),
         Loc::NwTos | Loc::ArpOp => true,

@@ -61,6 +61,15 @@ fn a_packet_is_mirrored_once_and_again_after_a_change() {
     let set = DpAction::Set { field: Field::EthSrc, value: PEER_SRC.to_u64().into(), mask: 0xffff_ffff_ffff };
     assert_eq!((changed.actions.clone(), counted(&changed)), (vec![out(4), set, out(2), out(4), out(2)], 2));
     assert_eq!(verdict(&[]).actions, [out(4)]);
+    // Open vSwitch counts all fields of tunnels but one.
+    for (field, again) in [(Field::TunErspanIdx, true), (Field::TunErspanDir, false), (Field::Metadata, false)] {
+        let set = Action::SetField { field, value: 1, mask: 1 };
+        assert_eq!(
+            counted(&verdict(&[output(PortNo(2)), set, output(PortNo(2))])),
+            1 + usize::from(again),
+            "{field:?}"
+        );
+    }
 }
 
 #[test]
