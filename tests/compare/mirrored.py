@@ -6,13 +6,15 @@ usage: mirrored.py PEERS BINARY [--cases N] [--frames N] [--seed N] [--case N]
 A seed and the number of a case fix all of it. Each case draws the modes and tags of four ports, protected ones, priority tags,
 VLANs without learning, static addresses, flows and up to four mirrors; then frames with up to two tags. The steps of each
 trace and its datapath actions must be equal, but not what cached flows match: the peer leaves out tags and addresses that it
-decides by. Frames do not have an empty tag (VLAN 0, priority 0), which the peer removes from some copies.
+decides by. Frames do not have an empty tag (VLAN 0, priority 0), which the peer removes from some copies. Two differences are explained
+(`is_explained`).
 """
 
 import argparse
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -129,6 +131,20 @@ def frame(rng):
     return rng.randint(1, 4), text + "1234" + "00" * 46
 
 
+def is_explained(case, theirs, ours):
+    """Whether two traces differ as docs/features/mirrors.md says."""
+    ports, _, _, _, mirrors = case
+    shortens = lambda columns: all(any(column.startswith(of) for column in columns) for of in ("snaplen", "output_vlan"))
+    if any(map(shortens, mirrors)):
+        # The peer shortens no more copies into a VLAN after one that is mirrored itself.
+        theirs, ours = (re.sub(r"trunc\(\d+\),", "", text) for text in (theirs, ours))
+    if any("vlan_mode=dot1q-tunnel" in columns for columns in ports.values()) and "forwarding to learned port" in theirs:
+        # The peer sends customers' tags to a port that it learned an address on and that does not carry them.
+        theirs = re.sub("(?m)^Datapath actions: .*", "Datapath actions: drop", theirs) if ours.endswith(": drop") else theirs
+        theirs = ours if theirs.startswith(f"{ours},") else theirs
+    return theirs == ours
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("peers", type=pathlib.Path)
@@ -141,7 +157,7 @@ def main():
     clients, schemas = (args.peers / "bin").resolve(), (args.peers / "usr/share/openvswitch").resolve()
     switches = [Switch(clients, clients, schemas), Switch(clients, links, schemas)]
     numbers = [args.case] if args.case is not None else range(args.cases)
-    wrong = traces = 0
+    wrong = traces = explained = 0
     try:
         for number in numbers:
             rng = random.Random(f"{args.seed} {number}")
@@ -152,7 +168,11 @@ def main():
                 port, packet = frame(rng)
                 theirs, ours = (switch.trace(port, packet) for switch in switches)
                 traces += 1
-                if theirs != ours:
+                if theirs == ours:
+                    continue
+                if is_explained(case, theirs, ours):
+                    explained += 1
+                else:
                     wrong += 1
                     print(f"DIFFERS case {number}: port {port} frame {packet}\n{case}\npeer: {theirs}\nours: {ours}")
                     break
@@ -162,7 +182,7 @@ def main():
         for switch in switches:
             switch.end()
         shutil.rmtree(links, ignore_errors=True)
-    print(f"mirrored: {len(numbers) - wrong} passed, {wrong} failed ({traces} traces of random frames)")
+    print(f"mirrored: {len(numbers) - wrong} passed, {wrong} failed ({traces} traces of random frames, {explained} with explained differences)")
     return wrong > 0
 
 
