@@ -195,7 +195,8 @@ class Case(sequences.Case):
             (["ofproto/list-tunnels"], lines), (["tnl/neigh/show"], lines), (["dpctl/dump-flows"], cached),
         ):
             self.same(" ".join(words), *(shown(text) for text in self.each(lambda switch, words=words: switch.command(*words))))
-        self.same("flows of br1", *map(statistics, self.each(lambda switch: switch.ofctl("dump-flows", "br1"))))
+        theirs, ours = map(statistics, self.each(lambda switch: switch.ofctl("dump-flows", "br1")))
+        self.same("flows of br1", without_outer_bytes(theirs, ours), ours)
 
     def same(self, what, theirs, ours):
         """Lists of lines that must be equal."""
@@ -217,6 +218,16 @@ def statistics(text):
     """The flows with what they matched."""
     found = [line for line in text.splitlines()[1:] if f"0x{tracked.MARKER_TYPE}" not in line and "table=99" not in line]
     return sorted(re.sub(r"cookie=0x0, duration=[^,]*, |(idle|hard)_age=\d+, ", "", line) for line in found)
+
+
+def without_outer_bytes(theirs, ours):
+    """The peer's flows as ours are where it counts outer headers: in flows that packets take after their output to a tunnel."""
+    bytes_of = re.compile(r"(?<=n_bytes=)\d+")
+    alike = lambda a, b: bytes_of.sub("", a) == bytes_of.sub("", b) and a.startswith(" table=1")
+    counts_more = lambda a, b: all(map(bytes_of.search, (a, b))) and int(bytes_of.search(a)[0]) > int(bytes_of.search(b)[0])
+    if len(theirs) != len(ours):
+        return theirs
+    return [b if alike(a, b) and counts_more(a, b) else a for a, b in zip(theirs, ours)]
 
 
 def of_trace(text):
