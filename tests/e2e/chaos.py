@@ -142,12 +142,17 @@ class Chaos:
                 # A controller gives a switch that restarts only the flows that it computes now, and none that earlier changes left behind.
                 for network in self.networks.values():
                     network.recompute()
+                self._refresh()
                 before = self._state()
                 if self._kill("before a packet"):
                     self._converge()
                     now = []
-                    same = lambda: now.append(self._state()) or now[-1] == before
+                    same = lambda: self._refresh() or now.append(self._state()) or now[-1] == before
                     until(same, lambda: f"{self}: the network of before:\n{difference(now[-1], before)}", interval_s=0.2)
+
+    def _refresh(self):
+        for network in self.networks.values():
+            network.refresh()
 
     @contextlib.contextmanager
     def burst(self):

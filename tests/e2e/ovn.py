@@ -403,6 +403,9 @@ class Network:
         # Set by scenarios: patterns of flows, of parts of them and of MAC bindings that depend on moments, and so are not compared behind
         # kills.
         self.varying = []
+        # Set by scenarios whose state lasts only while packets come, such as answers to health checks: sends these until the network
+        # has that state.
+        self.refresh = lambda: None
         # What scenarios have found besides, {title: value}.
         self.remarks = {}
         # Kills daemons between the steps of a scenario, and daemons that the scenario has added to the victims.

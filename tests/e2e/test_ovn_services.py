@@ -216,11 +216,16 @@ def test_network_functions_fail_over(compared):
             pass_on(*pairs)
             return each.nbctl("--bare", "--columns=network_function_active", "list", "Network_Function_Group") == uuid
 
-        until(lambda: active(functions[1], ("in2", "out2")), lambda: f"f2 active: {each.sbctl('list', 'Service_Monitor')}")
-        each.central.sync()
+        def activate(uuid, *pairs):
+            """Waits until this function is the active one, and has a kill wait for that as well: no check is answered meanwhile."""
+            unseen = lambda: f"{uuid} active: {each.sbctl('list', 'Service_Monitor')}"
+            each.refresh = lambda: until(lambda: active(uuid, *pairs), unseen) and None
+            each.refresh()
+            each.central.sync()
+
+        activate(functions[1], ("in2", "out2"))
         through(each, "p11", packet("p11", "p12", udp()), "p12", "in2", "out2")
-        until(lambda: active(functions[0], ("in", "out")), lambda: f"f active: {each.sbctl('list', 'Service_Monitor')}")
-        each.central.sync()
+        activate(functions[0], ("in", "out"))
         each.repeats = True
 
     compared(scenario)
