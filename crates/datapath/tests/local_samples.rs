@@ -37,11 +37,11 @@ fn samples_have_the_probability_of_the_innermost_choice() {
     let expected = [(1, u32::MAX), (2, nearly), (3, nearly), (4, u32::MAX), (5, u32::MAX)];
     assert_eq!(shown, expected.map(|(group, p)| (group, p, 100)));
     assert_eq!(b.sent().iter().map(Packet::len).collect::<Vec<_>>(), [100]);
-    // The next sample ends what an action has announced to truncate, as the next output does.
+    // A sample resets a pending truncation, as an output does.
     let sampled = through(frame(), &[DpAction::Trunc(20), psample(1), psample(2), out(2)]);
     assert_eq!(sampled.iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [20, 100]);
     assert_eq!(b.sent().iter().map(Packet::len).collect::<Vec<_>>(), [100]);
-    // A packet to be segmented is one sample.
+    // A GSO packet is one sample.
     let mut large = Packet::from_slice(&numbered_frame(1, 2500));
     large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
     assert_eq!(through(large, &[psample(1), DpAction::Drop(DropReason::Action)])[0].2, 2500);

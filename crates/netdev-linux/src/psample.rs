@@ -1,9 +1,9 @@
 //! Samples for the members of psample, a multicast group of generic netlink, in messages like those of Linux itself
 //! (include/uapi/linux/psample.h).
 //!
-//! A process with CAP_NET_ADMIN may send to the group. Members see the number of its socket where messages of the kernel
-//! have 0, so a member that accepts messages of the kernel only ignores these. The kernel has the group if its module `psample`
-//! is loaded.
+//! A process with CAP_NET_ADMIN may send to the group. Its messages carry the port id of its socket, and those of the kernel
+//! carry 0: a member that accepts messages from the kernel only ignores the others. The kernel has the group while its module
+//! `psample` is loaded.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,8 +42,8 @@ const PSAMPLE_ATTR_PROTO: u16 = 14;
 const PSAMPLE_ATTR_USER_COOKIE: u16 = 15;
 const PSAMPLE_ATTR_SAMPLE_PROBABILITY: u16 = 16;
 
-/// The bytes of a packet in a sample at most: Linux limits a message to 65,535 bytes, of which the other attributes and the
-/// headers need less than these 135.
+/// The largest number of bytes of a packet in a sample. Linux limits a message to 65,535 bytes; headers and other attributes take
+/// up to 135 of them.
 pub const DATA_MAX: usize = 65_400;
 /// How long a reply of the kernel may take.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub struct Sample<'a> {
     pub probability: u32,
     /// The kernel's number of the ingress device, 0 without one.
     pub ifindex: u32,
-    /// The Ethernet type of the packet, or of what it is if it has no Ethernet header.
+    /// The Ethernet type of the frame, or that of the packet if it has no Ethernet header.
     pub ethertype: u16,
     /// The length of the packet in bytes.
     pub len: usize,
@@ -82,7 +82,8 @@ pub struct Psample {
 impl Psample {
     /// Opens the socket in the network namespace of the calling thread.
     ///
-    /// Errors: `ENOENT` if the kernel has no psample; `EOPNOTSUPP` if it is the group of too many.
+    /// Errors: `ENOENT` if the kernel has no psample; `EOPNOTSUPP` if the number of its group exceeds 32,
+    /// the largest that the address of a socket can contain.
     pub fn open() -> io::Result<Self> {
         let socket = open_socket(0)?;
         let (family, group) = resolve(&socket, FAMILY, GROUP)?;
@@ -163,7 +164,7 @@ fn encode(family: u16, sample: &Sample<'_>) -> Vec<u8> {
     message.attribute(PSAMPLE_ATTR_SAMPLE_RATE, &sample.probability.to_ne_bytes());
     message.attribute(PSAMPLE_ATTR_ORIGSIZE, &(sample.len as u32).to_ne_bytes());
     message.attribute(PSAMPLE_ATTR_SAMPLE_GROUP, &sample.group.to_ne_bytes());
-    // Groups of these samples are not groups of the kernel, which alone counts.
+    // Only the kernel counts the samples of a group.
     message.attribute(PSAMPLE_ATTR_GROUP_SEQ, &0u32.to_ne_bytes());
     message.attribute(PSAMPLE_ATTR_TIMESTAMP, &(sample.time.as_nanos() as u64).to_ne_bytes());
     message.attribute(PSAMPLE_ATTR_PROTO, &sample.ethertype.to_ne_bytes());
@@ -195,7 +196,7 @@ mod tests {
         };
         let message = encode(33, &sample);
         assert!(message.len() <= 0xffff, "{}", message.len());
-        // Type 33 without flags, from the kernel, in no order.
+        // Type 33, no flags, sequence number 0, port 0.
         assert_eq!(message[4..16], [33, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let all: Vec<_> = raw_messages(&message).collect();
         let [(33, 0, body)] = all[..] else { panic!("{all:?}") };

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::model::{PriorityTags, QueueMarks, VlanSet, new_tables};
-use xlate::{BridgeId, MacTable, Mirrors, PortConfig, PortOut, Snooping, Tables, VlanMode};
+use xlate::{BridgeId, LocalSets, MacTable, Mirrors, PortConfig, PortOut, Snooping, Tables, VlanMode};
 
 mod addresses;
 mod view;
@@ -56,6 +56,8 @@ pub struct Ofproto {
     pub(crate) tlvs: Mutex<TlvTable>,
     /// The IPFIX exporters, if there are any.
     pub(crate) ipfix: ArcSwapOption<Running>,
+    /// The collector sets with collectors on this host, if there are any.
+    pub(crate) local_sets: ArcSwapOption<LocalSets>,
     /// The sFlow agent, if there is one.
     pub(crate) sflow: ArcSwapOption<SflowExport>,
     /// The NetFlow exporter, if there is one.
@@ -287,6 +289,7 @@ impl Ofproto {
             },
             tlvs: Mutex::default(),
             ipfix: ArcSwapOption::default(),
+            local_sets: ArcSwapOption::default(),
             sflow: ArcSwapOption::default(),
             netflow: ArcSwapOption::default(),
         }

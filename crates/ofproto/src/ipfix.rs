@@ -42,8 +42,6 @@ pub struct IpfixSettings {
     pub bridge: Option<BridgeSampling>,
     /// Exporters for `sample` actions, by the number of their collector set.
     pub sets: BTreeMap<u32, ExporterSettings>,
-    /// Groups of samples for collectors on this host, by the number of their collector set.
-    pub local_groups: BTreeMap<u32, u32>,
     /// True if a drop follows the datapath actions of sampled packets where the last one samples.
     pub explicit_drops: bool,
 }
@@ -126,19 +124,16 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn view(&self) -> Option<xlate::Ipfix> {
-        if self.bridge.is_none() && self.sets.is_empty() {
-            return None;
-        }
+    fn view(&self) -> xlate::Ipfix {
         let bridge = self.settings.bridge.as_ref();
         let probability = bridge.map(|b| u32::MAX / b.sampling.max(1));
         let tunnel_sets = self.settings.sets.iter().filter(|(_, set)| set.tunnels).map(|(number, _)| *number);
-        Some(xlate::Ipfix {
+        xlate::Ipfix {
             ingress: probability.filter(|_| bridge.is_some_and(|b| b.ingress)),
             egress: probability.filter(|_| bridge.is_some_and(|b| b.egress)),
             tunnel_sets: Arc::new(tunnel_sets.collect()),
             explicit_drops: self.settings.explicit_drops,
-        })
+        }
     }
 
     /// The exporter for a sample, if it exists.
@@ -189,8 +184,8 @@ impl Ofproto {
             (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(settings, id()))))
         });
         let sets: BTreeMap<u32, Arc<Exporting>> = sets.collect();
-        let is_used = bridge.is_some() || !sets.is_empty() || !settings.local_groups.is_empty();
-        let running = is_used.then(|| Arc::new(Running { settings, bridge_id, bridge, sets }));
+        let running =
+            (bridge.is_some() || !sets.is_empty()).then(|| Arc::new(Running { settings, bridge_id, bridge, sets }));
         self.ipfix.store(running.clone());
         self.rebuild();
         let stays = |one: &Arc<Exporting>| running.iter().flat_map(|r| r.all()).any(|other| Arc::ptr_eq(one, other));
@@ -201,15 +196,7 @@ impl Ofproto {
 
     /// The view of the exporters for translations.
     pub(crate) fn ipfix_view(&self) -> Option<xlate::Ipfix> {
-        self.ipfix.load().as_ref().and_then(|running| running.view())
-    }
-
-    /// The view of the collector sets with collectors on this host for translations.
-    pub(crate) fn local_sets_view(&self) -> Option<xlate::LocalSets> {
-        let running = self.ipfix.load();
-        let settings = &running.as_ref()?.settings;
-        let groups = Arc::new(settings.local_groups.clone());
-        (!groups.is_empty()).then_some(xlate::LocalSets { groups, explicit_drops: settings.explicit_drops })
+        self.ipfix.load().as_ref().map(|running| running.view())
     }
 
     /// Statistics of the bridge's own exporter, if it has one.
@@ -334,7 +321,10 @@ impl Switch {
     /// Updates the exporters' and agents' view of the ports, if there are any.
     pub(crate) fn update_exporter_ports(&self) {
         let bridges = self.bridges();
-        if bridges.iter().all(|bridge| bridge.ipfix.load().is_none() && bridge.sflow.load().is_none()) {
+        let samples = |bridge: &Arc<Ofproto>| {
+            bridge.ipfix.load().is_some() || bridge.sflow.load().is_some() || bridge.local_sets.load().is_some()
+        };
+        if !bridges.iter().any(samples) {
             return;
         }
         let mut interfaces = Interfaces::default();

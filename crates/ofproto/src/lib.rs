@@ -62,13 +62,14 @@ pub use flow_table::{Removed, RemovedReason};
 pub use gate::ShortChange;
 pub use hidden::HiddenFlow;
 pub use ipfix::{BridgeSampling, ExporterSettings, IpfixSettings};
-pub use local_samples::{HostSample, LocalCollectors};
+pub use local_samples::{LocalCollectors, QueuedSample};
 pub use multicast::SnoopingSettings;
 pub use protocols::OnStatusChange;
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::{BUNDLE_IDLE_MS, Switch, TimeoutPolicies};
 pub use table_config::TableSettings;
 pub use transaction::Transaction;
+pub use xlate::LocalSets;
 
 #[cfg(test)]
 mod tests;

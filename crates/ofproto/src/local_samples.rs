@@ -3,6 +3,7 @@
 //! Packet threads copy a sample into a queue, which is bounded in samples and in bytes; a thread sends them. Samples that
 //! find the queue full are lost and counted.
 
+use crate::bridge::Ofproto;
 use crate::export::REST;
 use crate::switch::Switch;
 use dpif::{LocalSample, Psample};
@@ -13,6 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vlog::{RateLimit, warn_rl};
+use xlate::LocalSets;
 
 /// The largest number of queued samples.
 const QUEUE: usize = 4096;
@@ -30,19 +32,19 @@ pub trait LocalCollectors: Send + Sync + std::fmt::Debug {
     /// The bytes of a packet in a sample at most.
     fn data_max(&self) -> usize;
     /// Sends a sample. After an error it is lost.
-    fn send(&self, sample: &HostSample) -> io::Result<()>;
+    fn send(&self, sample: &QueuedSample) -> io::Result<()>;
 }
 
-/// A sampled packet.
+/// A copy of a sampled packet in the queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostSample {
+pub struct QueuedSample {
     /// Group and cookie.
     pub what: Psample,
     /// The probability with which a packet is chosen: [`u32::MAX`] for all.
     pub probability: u32,
     /// The system's number of the ingress device, 0 without one.
     pub ifindex: u32,
-    /// The Ethernet type of the packet, or of what it is if it has no Ethernet header.
+    /// The Ethernet type of the frame, or that of the packet if it has no Ethernet header.
     pub ethertype: u16,
     /// The length of the packet in bytes.
     pub len: usize,
@@ -58,7 +60,7 @@ pub(crate) struct LocalWorker(OnceLock<Queue>);
 
 #[derive(Debug)]
 struct Queue {
-    samples: SyncSender<HostSample>,
+    samples: SyncSender<QueuedSample>,
     data_max: usize,
     /// The bytes of packets in it.
     bytes: Arc<AtomicUsize>,
@@ -88,7 +90,7 @@ impl LocalWorker {
             queue.bytes.fetch_sub(n, Ordering::Relaxed);
             return lost();
         }
-        let sample = HostSample {
+        let sample = QueuedSample {
             what: sample.what,
             probability: sample.probability,
             ifindex,
@@ -112,7 +114,7 @@ fn type_of(packet: &Packet) -> u16 {
     }
 }
 
-fn run(samples: &Receiver<HostSample>, bytes: &AtomicUsize, collectors: &dyn LocalCollectors) {
+fn run(samples: &Receiver<QueuedSample>, bytes: &AtomicUsize, collectors: &dyn LocalCollectors) {
     while let Ok(first) = samples.recv() {
         for sample in std::iter::once(first).chain(samples.try_iter()) {
             bytes.fetch_sub(sample.data.len(), Ordering::Relaxed);
@@ -128,9 +130,18 @@ fn run(samples: &Receiver<HostSample>, bytes: &AtomicUsize, collectors: &dyn Loc
     }
 }
 
+impl Ofproto {
+    /// Sets the collector sets with collectors on this host; `None` if there are none.
+    pub fn set_local_sets(&self, sets: Option<LocalSets>) {
+        if self.local_sets.load().as_deref() != sets.as_ref() {
+            self.local_sets.store(sets.map(Arc::new));
+            self.rebuild();
+        }
+    }
+}
+
 impl Switch {
-    /// Sends samples for collectors on this host to these, from now on: the datapath has the feature psample. Only the first
-    /// call has an effect.
+    /// Sends local samples to these collectors and enables the feature psample. Only the first call has an effect.
     pub fn set_local_collectors(&self, collectors: Arc<dyn LocalCollectors>) {
         self.local_samples.begin(collectors);
         if self.features.add_psample() {
@@ -160,7 +171,7 @@ mod tests {
     /// Reports each sample and then waits until it may go on.
     #[derive(Debug)]
     struct Slow {
-        seen: Sender<HostSample>,
+        seen: Sender<QueuedSample>,
         goes: Arc<(Mutex<bool>, Condvar)>,
     }
 
@@ -169,7 +180,7 @@ mod tests {
             60_000
         }
 
-        fn send(&self, sample: &HostSample) -> io::Result<()> {
+        fn send(&self, sample: &QueuedSample) -> io::Result<()> {
             let _ = self.seen.send(sample.clone());
             let (may, changed) = &*self.goes;
             drop(changed.wait_while(may.lock().unwrap(), |may| !*may).unwrap());

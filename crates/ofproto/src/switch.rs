@@ -297,6 +297,7 @@ impl Switch {
         self.rebuild(id, &Edited::default());
         if let Some(bridge) = &bridge {
             bridge.set_ipfix(IpfixSettings::default());
+            bridge.set_local_sets(None);
             bridge.set_sflow(None);
             bridge.set_netflow(None);
         }

@@ -5,8 +5,8 @@ use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
     self, address, bond, capabilities, controllers, flood_vlans, flow_restore, flow_tables, forward_bpdu, identity,
-    in_band, ipfix, lacp, link, lldp, mac_table, mirrors, mtu, multicast, netflow, qos, queues, sflow, spanning_tree,
-    statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
+    in_band, ipfix, lacp, link, lldp, local_sampling, mac_table, mirrors, mtu, multicast, netflow, qos, queues, sflow,
+    spanning_tree, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -250,6 +250,7 @@ level!(
         flood_vlans::FloodVlans,
         mirrors::Mirrors,
         ipfix::Ipfix,
+        local_sampling::LocalSampling,
         sflow::Sflow,
         netflow::Netflow,
         controllers::Controllers,

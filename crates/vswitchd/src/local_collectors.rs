@@ -1,7 +1,7 @@
 //! The collectors of samples on this host: the members of Linux's psample.
 
 use netdev_linux::psample::{DATA_MAX, Psample, Sample};
-use ofproto::{HostSample, LocalCollectors};
+use ofproto::{LocalCollectors, QueuedSample};
 use std::io;
 
 /// Samples go to psample.
@@ -9,8 +9,7 @@ use std::io;
 pub(crate) struct HostCollectors(Psample);
 
 impl HostCollectors {
-    /// `None` with the reason in the log if the kernel has no psample, which is most often the case, or does not allow to
-    /// send to it.
+    /// Returns `None`, and logs the reason for debugging, if the kernel has no psample.
     pub(crate) fn open() -> Option<Self> {
         match Psample::open() {
             Ok(psample) => Some(Self(psample)),
@@ -27,7 +26,7 @@ impl LocalCollectors for HostCollectors {
         DATA_MAX
     }
 
-    fn send(&self, sample: &HostSample) -> io::Result<()> {
+    fn send(&self, sample: &QueuedSample) -> io::Result<()> {
         self.0.send(&Sample {
             group: sample.what.group,
             cookie: sample.what.cookie.bytes(),

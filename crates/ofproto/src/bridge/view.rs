@@ -31,7 +31,7 @@ impl Ofproto {
             snooping: state.snooping.clone(),
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
-            local: self.local_sets_view(),
+            local: self.local_sets.load().as_deref().cloned(),
             sflow: self.sflow.load().as_ref().and_then(|agent| agent.view()),
             netflow: self.netflow.load().is_some(),
             queue_marks: Arc::clone(&state.queue_marks),

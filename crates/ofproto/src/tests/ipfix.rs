@@ -1,11 +1,10 @@
 //! Reports of packets to collectors, over real sockets, and the exporters' statistics in OpenFlow.
 
 use super::*;
-use crate::{BridgeSampling, ExporterSettings, HostSample, IpfixSettings, LocalCollectors};
+use crate::{BridgeSampling, ExporterSettings, IpfixSettings};
 use openflow::action::{Sample, SampleDirection, SampleForm};
 use openflow::ipfix::IpfixStats;
 use std::net::UdpSocket;
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 /// The length of a message before the first record.
@@ -29,7 +28,7 @@ fn received(socket: &UdpSocket, count: usize) -> Vec<(usize, u32)> {
     (0..count).map(|_| message()).collect()
 }
 
-fn sample(set: u32, probability: u16) -> Action {
+pub(super) fn sample(set: u32, probability: u16) -> Action {
     Action::Sample(Box::new(Sample {
         form: SampleForm::Plain,
         probability,
@@ -41,7 +40,7 @@ fn sample(set: u32, probability: u16) -> Action {
     }))
 }
 
-fn refused(c: &Client, body: StatsRequest) -> Option<OfpError> {
+pub(super) fn refused(c: &Client, body: StatsRequest) -> Option<OfpError> {
     error_of(&c.send(&Message::StatsRequest { more: false, body }))
 }
 
@@ -98,52 +97,4 @@ fn bridge_sampling_reports_all_packets_and_flushes_its_cache() {
     // One flow in and one out are cached when the bridge is removed.
     lab.switch.del_bridge(br.id());
     assert_eq!(received(&socket, FIRST + 2)[FIRST..].iter().map(|m| m.1).collect::<Vec<_>>(), [5, 5]);
-}
-
-/// Collectors on this host.
-#[derive(Debug)]
-struct Local(Sender<HostSample>);
-
-impl LocalCollectors for Local {
-    fn data_max(&self) -> usize {
-        40
-    }
-
-    fn send(&self, sample: &HostSample) -> std::io::Result<()> {
-        let _ = self.0.send(sample.clone());
-        Ok(())
-    }
-}
-
-#[test]
-fn sampled_flows_are_reported_to_collectors_on_this_host() {
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 2);
-    let c = Client::new(&br, PeerKind::Controller, Version::V13);
-    c.flow_mod(add(in_port(1), 5, vec![sample(3, u16::MAX), sample(4, u16::MAX), output(2)]));
-    let set = |local_groups| br.set_ipfix(IpfixSettings { local_groups, ..IpfixSettings::default() });
-    set([(3, 77)].into());
-    // There are none yet.
-    lab.send("br-1", &[frame(1, 2)]);
-    assert!(!lab.switch.has_local_collectors());
-    let (samples, received) = channel();
-    lab.switch.set_local_collectors(Arc::new(Local(samples)));
-    lab.send("br-1", &[frame(1, 2)]);
-    let wait = Duration::from_secs(60);
-    let got = received.recv_timeout(wait).expect("a sample");
-    assert_eq!((got.what.group, got.what.cookie.bytes()), (77, &[0, 0, 0, 7, 0, 0, 0, 9][..]));
-    assert_eq!((got.probability, got.ethertype), (u32::MAX, 0x88b5));
-    assert_eq!((got.len, &got.data[..]), (frame(1, 2).len(), &frame(1, 2)[..40]));
-    // Other commands than of IPFIX exporters do not know them.
-    assert_eq!(refused(&c, StatsRequest::IpfixFlow), Some(OfpError::NxstNotConfigured));
-    for (on, groups) in [("false", [(3, 77)]), ("true", [(4, 78)])] {
-        assert_eq!(lab.switch.set_feature("psample", on, false), crate::features::Set::Done);
-        set(groups.into());
-        lab.send("br-1", &[frame(1, 2)]);
-    }
-    assert_eq!(received.recv_timeout(wait).map(|sample| sample.what.group), Ok(78));
-    set([].into());
-    lab.send("br-1", &[frame(1, 2)]);
-    assert_eq!(lab.received("br-2").len(), 5);
-    assert!(received.try_recv().is_err());
 }

@@ -13,6 +13,7 @@ mod errors;
 mod export;
 mod flow_mods;
 mod ipfix;
+mod local_samples;
 mod long_changes;
 mod meters;
 mod monitors;

@@ -1,10 +1,18 @@
-//! Addresses of collectors, as the tables sFlow and NetFlow have them.
+//! Settings that several kinds of collectors share.
 
 use crate::reader::Reader;
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, open_vswitch};
+use ovsdb_client::typed::Row;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// The collectors that a row names; others give a warning. `port` is the port of those without one.
+/// Whether a drop follows the actions of sampled packets (other_config:explicit-sampled-drops).
+pub fn explicit_drops(root: Row<'_, OpenVSwitch>) -> bool {
+    let text = root.get(open_vswitch::OTHER_CONFIG).get("explicit-sampled-drops");
+    text.is_some_and(|text| text.eq_ignore_ascii_case("true"))
+}
+
+/// The collectors that a row of sFlow or NetFlow names; others give a warning. `port` is the port of those without one.
 pub fn targets<'a>(
     reader: &Reader<'_>,
     what: &str,

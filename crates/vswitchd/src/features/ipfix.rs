@@ -1,13 +1,14 @@
 //! What rows say of IPFIX exporters: the bridge's own (Bridge:ipfix), and those that flows name
-//! (Flow_Sample_Collector_Set), which may also stand for collectors on this host.
+//! (Flow_Sample_Collector_Set).
 
+use super::collectors::explicit_drops;
 use crate::feature::Feature;
 use crate::levels::{BridgeLevel, BridgeRows, BridgeTarget};
 use crate::reader::Reader;
 use ofproto::{BridgeSampling, ExporterSettings, IpfixSettings};
 use ovsdb_client::columns;
 use ovsdb_client::schemas::vswitch::{
-    self as db, FlowSampleCollectorSet, OpenVSwitch, bridge, flow_sample_collector_set, ipfix, open_vswitch,
+    self as db, FlowSampleCollectorSet, bridge, flow_sample_collector_set, ipfix, open_vswitch,
 };
 use ovsdb_client::typed::{AnyColumn, Column, Row};
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ impl Feature for Ipfix {
             TARGETS, SAMPLING, OBS_DOMAIN_ID, OBS_POINT_ID, CACHE_ACTIVE_TIMEOUT, CACHE_MAX_FLOWS, STATS_INTERVAL,
             TEMPLATE_INTERVAL, OTHER_CONFIG
         }
-        flow_sample_collector_set { ID, BRIDGE, IPFIX, LOCAL_GROUP_ID }
+        flow_sample_collector_set { ID, BRIDGE, IPFIX }
         open_vswitch { OTHER_CONFIG }
     };
 
@@ -42,41 +43,23 @@ impl Feature for Ipfix {
         use flow_sample_collector_set as set;
         let (what, row) = (rows.what(), rows.bridge);
         let own = row.get(bridge::IPFIX).and_then(|own| reader.find(own));
-        let (mut sets, mut local_groups) = (BTreeMap::new(), BTreeMap::new());
-        for set in reader.all(FlowSampleCollectorSet).filter(|set| set.get(set::BRIDGE) == row.reference()) {
-            let Ok(number) = u32::try_from(set.get(set::ID)) else { continue };
-            if let Some(ipfix) = set.get(set::IPFIX).and_then(|ipfix| reader.find(ipfix)) {
-                sets.insert(number, exporter(reader, &format!("{what}: collector set {number}"), ipfix));
-            }
-            if let Some(group) = set.get(set::LOCAL_GROUP_ID).and_then(|group| u32::try_from(group).ok()) {
-                local_groups.insert(number, group);
-            }
-        }
-        let is_true = |root: Row<'_, OpenVSwitch>| {
-            let text = root.get(open_vswitch::OTHER_CONFIG).get("explicit-sampled-drops");
-            text.is_some_and(|text| text.eq_ignore_ascii_case("true"))
-        };
+        let sets: BTreeMap<u32, ExporterSettings> = reader
+            .all(FlowSampleCollectorSet)
+            .filter(|set| set.get(set::BRIDGE) == row.reference())
+            .filter_map(|set| {
+                let number = u32::try_from(set.get(set::ID)).ok()?;
+                let ipfix = reader.find(set.get(set::IPFIX)?)?;
+                Some((number, exporter(reader, &format!("{what}: collector set {number}"), ipfix)))
+            })
+            .collect();
         // Without exporters nothing is sampled.
-        let samples = own.is_some() || !sets.is_empty() || !local_groups.is_empty();
-        let explicit_drops = samples && reader.all(OpenVSwitch).next().is_some_and(is_true);
-        let bridge = own.map(|row| bridge_sampling(reader, &what, row));
-        IpfixSettings { bridge, sets, local_groups, explicit_drops }
+        let samples = own.is_some() || !sets.is_empty();
+        let explicit_drops = samples && explicit_drops(rows.root);
+        IpfixSettings { bridge: own.map(|row| bridge_sampling(reader, &what, row)), sets, explicit_drops }
     }
 
     fn apply(&mut self, spec: &IpfixSettings, target: &mut BridgeTarget<'_>) {
-        let running = &target.running;
-        if !spec.local_groups.is_empty() {
-            // The kernel's module may have been loaded since.
-            running.dp.find_local_collectors();
-            if !running.dp.switch.has_local_collectors() {
-                tracing::warn!(
-                    target: "bridge",
-                    "bridge {}: ignoring local sampling configuration: not supported by this datapath",
-                    running.ofproto.name()
-                );
-            }
-        }
-        running.ofproto.set_ipfix(spec.clone());
+        target.running.ofproto.set_ipfix(spec.clone());
     }
 }
 

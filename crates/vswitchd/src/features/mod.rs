@@ -17,6 +17,7 @@ pub mod ipfix;
 pub mod lacp;
 pub mod link;
 pub mod lldp;
+pub mod local_sampling;
 pub mod mac_table;
 pub mod mirrors;
 pub mod mtu;

@@ -1,6 +1,6 @@
 //! sFlow: Bridge:sflow and the table sFlow, to the settings of the bridge's agent.
 
-use super::collectors::targets;
+use super::collectors::{explicit_drops, targets};
 use crate::commands;
 use crate::devices::Devices;
 use crate::feature::Feature;
@@ -54,13 +54,7 @@ impl Feature for Sflow {
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) -> Option<SflowSpec> {
         let row = rows.bridge.get(bridge::SFLOW).and_then(|row| reader.find(row))?;
-        let explicit = rows.root.get(open_vswitch::OTHER_CONFIG).get("explicit-sampled-drops");
-        spec(
-            reader,
-            &format!("{}: sFlow", rows.what()),
-            row,
-            explicit.is_some_and(|text| text.eq_ignore_ascii_case("true")),
-        )
+        spec(reader, &format!("{}: sFlow", rows.what()), row, explicit_drops(rows.root))
     }
 
     fn apply(&mut self, spec: &Option<SflowSpec>, target: &mut BridgeTarget<'_>) {

@@ -12,6 +12,7 @@ use super::in_band::InBand;
 use super::ipfix::Ipfix;
 use super::lacp::{Lacp, Member};
 use super::lldp::Lldp;
+use super::local_sampling::LocalSampling;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
 use super::multicast::Multicast;
@@ -327,10 +328,12 @@ fn settings_of_newer_schemas_give_warnings() {
     let config = json!({"other_config": ["map", [["hw-offload", "true"], ["hw-offload-priority", "tc"]]]});
     assert_eq!(switch(config), ["switch: other_config:hw-offload-priority is set, which is not supported"]);
     let set = json!({"id": 7, "bridge": ["uuid", id(2)], "local_group_id": 9});
-    let (spec, warnings) =
-        with_more::<Ipfix>(&json!({}), &json!({"Flow_Sample_Collector_Set": { id(62): { "initial": set } }}));
+    let rows = json!({"Flow_Sample_Collector_Set": { id(62): { "initial": set } }});
+    let (spec, warnings) = with_more::<Ipfix>(&json!({}), &rows);
     assert!(spec.sets.is_empty() && warnings.is_empty());
-    assert_eq!(spec.local_groups, [(7, 9)].into());
+    let (spec, warnings) = with_more::<LocalSampling>(&json!({}), &rows);
+    assert_eq!((spec.map(|sets| (*sets.groups).clone()), warnings), (Some([(7, 9)].into()), vec![]));
+    assert_eq!(with_more::<LocalSampling>(&json!({}), &json!({})).0, None);
 }
 
 #[test]
