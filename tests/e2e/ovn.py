@@ -26,6 +26,8 @@ FIRST_VIF = 100
 # What switches may take to apply a change of flows to those that they have cached.
 CACHES_S = 0.05
 TUNNELS = ("geneve", "vxlan")
+# If no address has been learned for so long, packets have taught all that they do.
+LEARNING_S = 0.4
 # Warnings that ovn-controller logs only if events come in a certain order: two controllers insert the same learned address at the same
 # time; a controller reads the binding of a port before the row of the chassis to which it needs a tunnel. And two that northd logs:
 # it reads a network function that has no monitor yet, or one that is not bound. Which function it reads first is up to UUIDs.
@@ -570,6 +572,7 @@ class Network:
 
     def shown(self):
         """All of these, and all flows."""
+        self._await_learned()
         self.recompute()
         found = {"bindings": self.bindings(), "MAC bindings": self.mac_bindings(), "FDB": self.learned()}
         for name, chassis in self.chassis.items():
@@ -587,6 +590,14 @@ class Network:
         if not self.ends_daemons:
             found["complaints"] = self.complaints()
         return found | self.remarks
+
+    def _await_learned(self):
+        """Waits until no more addresses are learned: ovn-controller writes the address of a packet to the database up to 50 ms after it
+        comes, and later on a loaded machine."""
+        before, now = None, (self.mac_bindings(), self.learned())
+        while now != before:
+            time.sleep(LEARNING_S)
+            before, now = now, (self.mac_bindings(), self.learned())
 
     def complaints(self):
         """What daemons have warned of, each text once."""
