@@ -356,7 +356,7 @@ def run(make, scenario, settings, seed, undisturbed, steps, kills=KILLS):
             for network in each.networks.values():
                 network.ends_daemons = True
             wanted, now = lasting(undisturbed, varying), []
-            same = lambda: now.append(lasting(each.shown(), varying)) or not difference(now[-1], wanted)
+            same = lambda: chaos._refresh() or now.append(lasting(each.shown(), varying)) or not difference(now[-1], wanted)
             until(same, lambda: f"the network without kills:\n{difference(now[-1], wanted)}", interval_s=0.5)
     except BaseException as error:
         logs = {name: str(one.switch.directory) for name, one in chaos._chassis().items()}
