@@ -126,7 +126,6 @@ pub(crate) struct Worker {
     /// The port table in use, and the queues in it that this thread owns.
     ports: Arc<PortTable>,
     pub(crate) queues: Vec<Queue>,
-    /// The last round moved packets.
     /// The size of the largest batch of the last round.
     largest: usize,
     served: Served,

@@ -55,6 +55,10 @@ impl Server {
                 // Packet threads may defer work as fast as it is done, so misses are served in between.
                 if state.has_deferred() {
                     self.do_deferred(&mut state);
+                    // Its end may have been requested meanwhile, and nothing would wake it.
+                    if self.index >= state.n_handlers {
+                        continue;
+                    }
                 }
                 if let Some(queue) = state.take(&mut self.batch) {
                     break queue;

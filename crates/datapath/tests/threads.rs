@@ -247,6 +247,37 @@ fn a_packet_thread_does_not_wait_for_reports_of_removed_flows() {
 }
 
 #[test]
+fn a_handler_that_does_deferred_work_ends_with_the_datapath() {
+    let config = Config { threads: 1, handlers: 2, ..Config::default() };
+    let dp = Arc::new(Datapath::new(config, Clock::real()).expect("starts"));
+    let handler = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
+    dp.set_handler(handler.clone());
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    // Packet threads take over the ports in their next rounds.
+    dp.synchronize();
+    a.receive(&numbered_frame(0, 60));
+    wait_until(|| b.output.lock().len() == 1);
+    dp.settle();
+    // The packet thread removes the flow, and one of the handlers is stuck with the report.
+    let held = handler.gone.lock();
+    handler.check_says.store(false, Ordering::SeqCst);
+    dp.set_self_check(1);
+    a.receive(&numbered_frame(1, 60));
+    wait_until(|| handler.reports.load(Ordering::SeqCst) == 1);
+    let ending = std::thread::spawn({
+        let dp = dp.clone();
+        move || dp.shutdown()
+    });
+    // All handlers but the first have no counters any more: they were asked to end.
+    wait_until(|| dp.upcall_stats().handlers.len() == 1);
+    drop(held);
+    ending.join().expect("ends");
+}
+
+#[test]
 fn a_port_removed_during_an_upcall_leaves_no_state() {
     let dp = Arc::new(Datapath::new(Config { threads: 1, ..Config::default() }, Clock::real()).expect("starts"));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));

@@ -181,6 +181,8 @@ pub struct TestHandler {
     pub answers_here: AtomicBool,
     pub answered_here: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
+    /// The number of reports of removed flows that have begun.
+    pub reports: AtomicU64,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
     /// Packets for protocols, and the result returned for them.
     pub punted: Mutex<Vec<(DpPort, Protocol, Vec<u8>)>>,
@@ -203,6 +205,7 @@ impl TestHandler {
             answers_here: AtomicBool::new(false),
             answered_here: AtomicU64::new(0),
             gone: Mutex::default(),
+            reports: AtomicU64::default(),
             packet_ins: Mutex::default(),
             punted: Mutex::default(),
             punt_says: Mutex::new(Ok(None)),
@@ -269,6 +272,7 @@ impl UpcallHandler for TestHandler {
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
+        self.reports.fetch_add(1, Ordering::SeqCst);
         self.gone.lock().push((id, stats));
     }
 
