@@ -22,6 +22,9 @@ OPTIONS = {"mac_prefix": "0a:00:00", "svc_monitor_mac": MONITOR_MAC, "svc_monito
 CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
+# northd numbers what these commands make: with one at a time, the order of the numbers is that of the commands, even if northd was
+# killed and finds several of them when it returns.
+NUMBERED = {"ls-add", "lr-add", "lsp-add", "lrp-add", "lrp-set-gateway-chassis"}
 
 # What switches may take to apply a change of flows to those that they have cached.
 CACHES_S = 0.05
@@ -161,6 +164,8 @@ class Central:
         return self.server.run(program, "--timeout=60", f"--db={self.server.remote}", *words, **options)
 
     def nbctl(self, *words):
+        if not NUMBERED.isdisjoint(words) and not str(words[0]).startswith("--wait"):
+            words = ("--wait=sb", *words)
         return self.chaos.change(words, self._nbctl) if self.chaos else self._nbctl(*words)
 
     def _nbctl(self, *words):
