@@ -5,6 +5,7 @@ The bridge forwards by NORMAL from 1,000 sources to one destination whose port i
 of the one with LACP is a capture file. `failover.py` measures what the failure of a member loses.
 """
 
+import re
 import pathlib
 import random
 import struct
@@ -183,7 +184,8 @@ class Measurement:
                 options = one.discarding(2 + number)
             words += ["--", "set", "Interface", member, f"ofport_request={2 + number}", *options]
         one.vsctl(*words)
-        enabled = lambda: one.appctl("bond/show", "bond0").count(": enabled") == MEMBERS
+        # The action of the datapath has a line of its own, which says enabled, too.
+        enabled = lambda: len(re.findall(r"^member \S+: enabled", one.appctl("bond/show", "bond0"), re.MULTILINE)) == MEMBERS
         common.wait_for(enabled, f"{MEMBERS} members of a bond", patience_s=60)
         # By a member: Open vSwitch takes no name of a bond here.
         know(one, members[0])
