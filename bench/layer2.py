@@ -5,9 +5,9 @@ The bridge forwards by NORMAL from 1,000 sources to one destination whose port i
 of the one with LACP is a capture file. `failover.py` measures what the failure of a member loses.
 """
 
-import re
 import pathlib
 import random
+import re
 import struct
 import tempfile
 import time
