@@ -29,18 +29,29 @@ impl FrameQueue {
     }
 
     /// Appends a frame; returns it as an error if the queue is full.
-    pub fn push(&self, mut packet: Packet) -> Result<(), Packet> {
-        pool::keep(&mut packet);
+    pub fn push(&self, packet: Packet) -> Result<(), Packet> {
+        let mut refused = Batch::new();
+        self.push_all(std::iter::once(packet), &mut refused);
+        refused.pop().map_or(Ok(()), Err)
+    }
+
+    /// Appends frames at once, so that a receiver does not see some of them without the others. Those for which there is no room go to
+    /// the end of `refused`.
+    pub fn push_all(&self, packets: impl IntoIterator<Item = Packet>, refused: &mut Batch) {
         let mut frames = self.frames.lock();
-        if frames.len() >= self.len_max {
-            return Err(packet);
+        let was_empty = frames.is_empty();
+        for mut packet in packets {
+            if frames.len() < self.len_max {
+                pool::keep(&mut packet);
+                frames.push_back(packet);
+            } else {
+                refused.push(packet);
+            }
         }
-        frames.push_back(packet);
-        if frames.len() == 1 {
+        if was_empty && !frames.is_empty() {
             // The counter is 0, so adding 1 cannot fail or block.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
-        Ok(())
     }
 
     /// Moves up to `max` frames to the end of `out` and returns how many.
@@ -101,5 +112,11 @@ mod tests {
         assert!(!readable(&queue));
         assert_eq!(out.iter().map(|p| p.data()[0]).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(queue.clear(), 0);
+        // Several at once.
+        let mut refused = Batch::new();
+        queue.push_all([3, 4, 5].map(|n| Packet::from_slice(&[n])), &mut refused);
+        assert!(readable(&queue));
+        assert_eq!((queue.pop(&mut out, 9), refused.len(), refused[0].data()), (2, 1, &[5][..]));
+        assert!(!readable(&queue));
     }
 }

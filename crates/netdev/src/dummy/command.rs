@@ -5,8 +5,9 @@
 //! vSwitch's. The command table checks the number of arguments (see [`Registry::COMMANDS`]).
 
 use std::fmt::Write;
+use std::iter::Peekable;
 
-use packet::Packet;
+use packet::{Batch, Packet};
 
 use super::{Dummy, ETH_HEADER_LEN, Registry};
 use crate::device::Netdev;
@@ -39,22 +40,11 @@ impl Registry {
                 _ => return Err("bad rx queue id.".to_owned()),
             };
         }
-        while let Some(text) = args.next() {
-            if let Some(frame) = frame_from_hex(text) {
-                device.receive(Packet::from_slice(&frame), queue);
-                continue;
-            }
-            let mut len = None;
-            if args.peek() == Some(&"--len") {
-                args.next();
-                len = match leading_number(args.next().unwrap_or_default()) {
-                    n if n >= LEN_MIN as i64 => Some(n as usize),
-                    _ => return Err("too small packet len".to_owned()),
-                };
-            }
-            device.receive(compose(text, len)?, queue);
-        }
-        Ok(String::new())
+        // Frames before a mistake are received all the same.
+        let mut packets = Batch::new();
+        let result = packets_of(&mut args, compose, &mut packets);
+        device.receive_all(packets, queue);
+        result.map(|()| String::new())
     }
 
     /// `netdev-dummy/set-admin-state [NAME] up|down`: sets one device's administrative state, or all devices'.
@@ -94,6 +84,30 @@ impl Registry {
         }
         Ok(reply)
     }
+}
+
+/// Appends the frames of the arguments PACKET, or FLOW and `--len`, to `packets`, up to the first mistake.
+fn packets_of<'a>(
+    args: &mut Peekable<impl Iterator<Item = &'a str>>,
+    compose: ComposeFlow<'_>,
+    packets: &mut Batch,
+) -> Result<(), String> {
+    while let Some(text) = args.next() {
+        if let Some(frame) = frame_from_hex(text) {
+            packets.push(Packet::from_slice(&frame));
+            continue;
+        }
+        let mut len = None;
+        if args.peek() == Some(&"--len") {
+            args.next();
+            len = match leading_number(args.next().unwrap_or_default()) {
+                n if n >= LEN_MIN as i64 => Some(n as usize),
+                _ => return Err("too small packet len".to_owned()),
+            };
+        }
+        packets.push(compose(text, len)?);
+    }
+    Ok(())
 }
 
 /// The bytes of pairs of hexadecimal digits, ignoring spaces and full stops between them; `None` if `text` is anything

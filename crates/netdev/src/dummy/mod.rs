@@ -134,9 +134,9 @@ struct Counter {
 }
 
 impl Counter {
-    fn count(&mut self, len: usize) {
-        self.packets += 1;
-        self.bytes += len as u64;
+    fn count(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
     }
 }
 
@@ -195,17 +195,21 @@ impl Captures {
 }
 
 impl Port {
-    /// Adds a frame to receive queue `queue`. Returns whether the queue exists.
-    pub(crate) fn receive(&self, packet: Packet, queue: usize) -> bool {
+    /// Adds frames to receive queue `queue` at once. Returns whether the queue exists.
+    pub(crate) fn receive(&self, packets: impl IntoIterator<Item = Packet>, queue: usize) -> bool {
         let mut state = self.state.lock();
         let PortState { queues, captures, rx_dropped, .. } = &mut *state;
         let Some((frames, counter)) = queues.get_mut(queue) else { return false };
-        let len = packet.len();
-        captures.write(&self.name, captures.rx, packet.data());
-        match frames.push(packet) {
-            Ok(()) => counter.count(len),
-            Err(_) => *rx_dropped += 1,
-        }
+        let mut refused = Batch::new();
+        let (mut n, mut bytes) = (0, 0);
+        let seen = packets.into_iter().inspect(|packet| {
+            captures.write(&self.name, captures.rx, packet.data());
+            (n, bytes) = (n + 1, bytes + packet.len() as u64);
+        });
+        frames.push_all(seen, &mut refused);
+        let lost = refused.len() as u64;
+        counter.count(n - lost, bytes - refused.iter().map(|packet| packet.len() as u64).sum::<u64>());
+        *rx_dropped += lost;
         true
     }
 
@@ -224,7 +228,7 @@ impl Port {
             report.count_dropped(reason, 1);
             return;
         }
-        state.tx.count(frame.len());
+        state.tx.count(1, frame.len() as u64);
         report.count_sent(frame.len());
         let captures = &mut state.captures;
         captures.write(&self.name, captures.tx, frame);
@@ -260,7 +264,12 @@ impl Dummy {
 
     /// Adds a frame to receive queue `queue` as if it had been received. Returns whether the queue exists.
     pub fn receive(&self, packet: Packet, queue: usize) -> bool {
-        self.port.receive(packet, queue)
+        self.receive_all([packet], queue)
+    }
+
+    /// The same for several frames, which a packet thread finds together.
+    pub fn receive_all(&self, packets: impl IntoIterator<Item = Packet>, queue: usize) -> bool {
+        self.port.receive(packets, queue)
     }
 
     /// Whether the socket of option `stream` is connected; `None` without that option.
