@@ -35,8 +35,8 @@ impl FrameQueue {
         refused.pop().map_or(Ok(()), Err)
     }
 
-    /// Appends frames at once, so that a receiver does not see some of them without the others. Those for which there is no room go to
-    /// the end of `refused`.
+    /// Appends frames at once, so that a receiver does not see some of them without the others. Frames for which there is no room go
+    /// to the end of `refused`.
     pub fn push_all(&self, packets: impl IntoIterator<Item = Packet>, refused: &mut Batch) {
         let mut frames = self.frames.lock();
         let was_empty = frames.is_empty();
