@@ -22,8 +22,8 @@ OPTIONS = {"mac_prefix": "0a:00:00", "svc_monitor_mac": MONITOR_MAC, "svc_monito
 CHECKS_FROM = "169.254.100.10"
 # OpenFlow ports below are those of tunnels, which the switch numbers.
 FIRST_VIF = 100
-# northd numbers what these commands make: with one at a time, the order of the numbers is that of the commands, even if northd was
-# killed and finds several of them when it returns.
+# northd gives numbers to the rows that these commands make. If it finds several new rows at once, as after a kill, their order is
+# any; so each of these commands waits for northd.
 NUMBERED = {"ls-add", "lr-add", "lsp-add", "lrp-add", "lrp-set-gateway-chassis"}
 
 # What switches may take to apply a change of flows to those that they have cached.

@@ -55,7 +55,7 @@ impl Server {
                 // Packet threads may defer work as fast as it is done, so misses are served in between.
                 if state.has_deferred() {
                     self.do_deferred(&mut state);
-                    // Its end may have been requested meanwhile, and nothing would wake it.
+                    // The lock was released meanwhile: a request to end may have come, whose notification this thread missed.
                     if self.index >= state.n_handlers {
                         continue;
                     }

@@ -287,9 +287,7 @@ impl Worker {
         }
         // Without the lock: receiving takes the port's lock, and sending takes the port's and then the peers'.
         if let Some(port) = self.port.upgrade() {
-            for frame in frames {
-                port.receive([frame], 0);
-            }
+            port.receive(frames, 0);
         }
     }
 }
